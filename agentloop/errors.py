@@ -1,0 +1,78 @@
+"""Every error of agentloop, and what each means for a score.
+
+Three families, told apart because they are paid for by different people:
+
+* `UserError`: the input is wrong (a name, a key, a file, a flag). One clear line, exit status 2, nothing started.
+* `Fault`: the infrastructure failed (`sandbox_error`, `model_error`, `cancelled`). Retried, recorded under a try number,
+  shown, never a verdict on a program, never dropped from the denominator in silence.
+* A program that fails its tests is *not* an error at all: it is a verdict (see `agentloop.verdict`).
+
+`JournalMiss` and `Divergence` belong to replay: the stored history does not answer what the graph asks.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class AgentloopError(Exception):
+    """Base of all errors that agentloop raises on purpose. `str(error)` is one line fit to be shown."""
+
+    exit_status: ClassVar[int] = 1
+
+
+class UserError(AgentloopError):
+    """Something the user gave cannot be used. The message says what, where, and what to do."""
+
+    exit_status: ClassVar[int] = 2
+
+
+class Fault(AgentloopError):
+    """Not the program's doing. `kind` is the fault's name in the store; `retryable` says whether the same call may succeed."""
+
+    kind: ClassVar[str] = "fault"
+    exit_status: ClassVar[int] = 3
+
+    def __init__(self, message: str, *, retryable: bool = True, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+        self.retry_after = retry_after
+        """Seconds that the provider asked to wait, where it did."""
+
+
+class SandboxError(Fault):
+    """The engine, a lane or the judge failed; says nothing about the program."""
+
+    kind: ClassVar[str] = "sandbox_error"
+
+
+class ModelError(Fault):
+    """The provider failed or refused: rate limit, network, authentication, context window."""
+
+    kind: ClassVar[str] = "model_error"
+
+
+class Cancelled(Fault):
+    """The attempt was stopped from outside: Ctrl-C, or a ceiling of the run was reached."""
+
+    kind: ClassVar[str] = "cancelled"
+
+
+class JournalMiss(AgentloopError):
+    """The journal holds no answer for what the graph asks, and nothing may be asked live (replay)."""
+
+
+class Divergence(AgentloopError):
+    """A re-driven graph took another transition than the stored one."""
+
+
+def unknown_name(what: str, name: str, known: Iterable[str]) -> UserError:
+    """A `UserError` for a name that is not known: it gives the nearest known one and the whole list."""
+    names = sorted(known)
+    near = get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return UserError(f"unknown {what} {name!r}: {hint}known: {', '.join(names) or 'none'}")
