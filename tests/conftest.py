@@ -1,0 +1,98 @@
+"""What all tests share: no way out to the network, no keys, and skips that name the missing part.
+
+`AGENTLOOP_REQUIRE=docker,local-model` turns the skips of these parts into failures (CI sets it).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).resolve().parent.parent
+DATA = Path(os.environ.get("AGENTLOOP_DATA") or ROOT.parent / "shared" / "data")
+REQUIRED = frozenset(filter(None, os.environ.get("AGENTLOOP_REQUIRE", "").split(",")))
+
+
+class OutsideNetwork(OSError):
+    """A test tried to reach another machine."""
+
+
+def _loopback(host: object) -> bool:
+    if host in (None, "", b"", "localhost", b"localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host.decode() if isinstance(host, bytes) else str(host)).is_loopback
+    except ValueError:
+        return False
+
+
+def _guard(event: str, args: tuple[object, ...]) -> None:
+    """An audit hook: unlike a patch of `socket` it also sees asyncio, `_socket` and every library written in Python."""
+    if event in ("socket.connect", "socket.sendto", "socket.sendmsg"):
+        address = args[1]
+        if isinstance(address, tuple) and not _loopback(address[0]):
+            raise OutsideNetwork(f"tests may not reach {address[0]}: only loopback addresses are open to them")
+    elif event == "socket.getaddrinfo" and not _loopback(args[0]):
+        raise OutsideNetwork(f"tests may not look up {args[0]!r}: only loopback addresses are open to them")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Close the network for this process and drop every key, so that child processes cannot spend money either."""
+    sys.addaudithook(_guard)
+    for name in [name for name in os.environ if name.endswith(("_API_KEY", "_API_TOKEN"))]:
+        del os.environ[name]
+
+
+def _docker() -> str | None:
+    from agentloop.sandbox.docker import available, ensure_image
+
+    from agentloop.errors import AgentloopError
+
+    missing = available()
+    if missing and not missing.startswith("image"):
+        return missing
+    try:
+        ensure_image(print)
+    except AgentloopError as error:
+        return str(error)
+    return None
+
+
+def _data() -> str | None:
+    return None if DATA.is_dir() else f"no benchmark data at {DATA} (set AGENTLOOP_DATA)"
+
+
+PARTS: dict[str, Callable[[], str | None]] = {"docker": _docker, "data": _data}
+"""For each part that a machine may lack: why it is missing, or None."""
+
+
+@pytest.fixture(scope="session")
+def need() -> Callable[[str], None]:
+    """`need("docker")` skips the test with the reason where the part is missing, or fails it where it is required."""
+    found: dict[str, str | None] = {}
+
+    def check(part: str) -> None:
+        if part not in found:
+            found[part] = PARTS[part]()
+        if (reason := found[part]) is None:
+            return
+        if part in REQUIRED:
+            pytest.fail(f"{part} is required (AGENTLOOP_REQUIRE) and missing: {reason}")
+        pytest.skip(f"{part}: {reason}")
+
+    return check
+
+
+@pytest.fixture(scope="session")
+def data_dir(need: Callable[[str], None]) -> Path:
+    """The folder with the benchmark data."""
+    need("data")
+    return DATA
