@@ -1,0 +1,155 @@
+"""Driving one attempt: the graph's event stream becomes transition rows, compared with what is stored.
+
+Rows are keyed by (attempt, branch path, step). The runner alone writes them. A re-drive (resume, replay) compares each
+row with the stored one, keeps the first timing, and stops at the first that differs.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from agentloop.errors import Divergence, JournalMiss
+from agentloop.hashing import canonical
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from langgraph.graph.state import CompiledStateGraph
+
+    from agentloop.context import LoopContext
+    from agentloop.state import Candidate
+
+Row = dict[str, Any]
+"""A transition: path, step, node, edge, reason, data {"update", "used"}, at (Unix seconds), seconds."""
+
+COMPARED = ("node", "edge", "reason", "data")
+
+
+@dataclass
+class Drive:
+    """What driving an attempt gave."""
+
+    rows: int = 0
+    compared: int = 0
+    """Rows that were stored already and found equal."""
+    candidates: dict[tuple[str, int], Candidate] = field(default_factory=dict)
+    stop_reason: str = ""
+
+
+@dataclass
+class _Pending:
+    """A finished task whose outgoing edge is not known yet."""
+
+    row: Row
+    path: str
+
+
+async def drive(
+    graph: CompiledStateGraph[Any, Any, Any, Any],
+    context: LoopContext,
+    stored: Mapping[tuple[str, int], Row],
+    write: Callable[[Row], None] | None,
+    fuse: int,
+) -> Drive:
+    """Drive an attempt to its end. Raises `Divergence`, and whatever its nodes raise (`Fault`, `JournalMiss`).
+
+    `stored` holds the rows of earlier drives; `write` appends a new row (None: new rows are a divergence). `fuse` is
+    LangGraph's recursion limit, derived from the budget: a fuse, never the budget itself.
+    """
+    result = Drive()
+    steps: dict[str, int] = {}
+    started: dict[str, tuple[float, str, str]] = {}
+    pending: dict[tuple[str, ...], list[_Pending]] = {}
+    batch: dict[tuple[str, ...], list[tuple[str, str]]] = {}
+
+    def settle(namespace: tuple[str, ...], nexts: list[tuple[str, str]]) -> None:
+        for waiting in pending.pop(namespace, []):
+            own = sorted({name for name, path in nexts if path == waiting.path})
+            waiting.row["edge"] = "+".join(own or sorted({name for name, _ in nexts})) or "END"
+            _keep(waiting.row, stored, write, result)
+
+    def on_event(namespace: tuple[str, ...], event: dict[str, Any]) -> None:
+        if "input" in event:
+            path = event["input"].get("path", "") if isinstance(event["input"], dict) else ""
+            started[event["id"]] = (time.time(), path, event["name"])
+            batch.setdefault(namespace, []).append((event["name"], path))
+            return
+        if event["error"] is not None:
+            return  # the exception itself follows
+        # All tasks of a step start before the first of them ends, so here the edges into this step are known.
+        if namespace in batch:
+            settle(namespace, batch.pop(namespace))
+        began, path, _ = started.pop(event["id"])
+        inner = (*namespace, f"{event['name']}:{event['id']}")
+        settle(inner, [])
+        update = event["result"] or {}
+        step = steps[path] = steps.get(path, -1) + 1
+        name = "/".join([*(part.partition(":")[0] for part in namespace), event["name"]])
+        row: Row = {
+            "path": path,
+            "step": step,
+            "node": name,
+            "edge": "",
+            "reason": update["decision"]["reason"] if "decision" in update else "",
+            "data": {"update": update, "used": [list(use) for use in context.used.pop(path, [])]},
+            "at": began,
+            "seconds": time.time() - began,
+        }
+        for candidate in update.get("candidates", []):
+            result.candidates[candidate["path"], candidate["index"]] = candidate
+        result.stop_reason = update.get("stop_reason", result.stop_reason)
+        pending.setdefault(namespace, []).append(_Pending(row, path))
+
+    stream = graph.astream(
+        {"path": ""}, {"recursion_limit": fuse}, context=context, stream_mode="tasks", subgraphs=True
+    )  # fmt: skip
+    try:
+        async for namespace, event in stream:
+            on_event(namespace, event)
+    except JournalMiss as miss:
+        _, path, name = list(started.values())[-1]
+        raise Divergence(f"{place({'path': path, 'step': steps.get(path, -1) + 1, 'node': name})}: {miss}") from miss
+    settle((), [])
+    if write is None and result.compared != len(stored):
+        raise Divergence(f"the graph ended after {result.compared} transitions, {len(stored)} are stored")
+    return result
+
+
+def _keep(row: Row, stored: Mapping[tuple[str, int], Row], write: Callable[[Row], None] | None, result: Drive) -> None:
+    result.rows += 1
+    old = stored.get((row["path"], row["step"]))
+    if old is None:
+        if write is None:
+            raise Divergence(f"{place(row)}: the graph goes on where the stored attempt ended")
+        write(row)
+        return
+    for key in COMPARED:
+        if old[key] != row[key] and canonical(old[key]) != canonical(row[key]):
+            raise Divergence(f"{place(row)}: {difference(key, old[key], row[key])}")
+    result.compared += 1
+
+
+def place(row: Row) -> str:
+    """Where a transition stands, for people."""
+    branch = f"branch {row['path']}, " if row["path"] else ""
+    return f"{branch}step {row['step']} ({row['node']})"
+
+
+def difference(key: str, old: Any, new: Any) -> str:
+    """The first difference of two values of a transition, as one short line."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for name in sorted({*old, *new}):
+            if old.get(name) != new.get(name):
+                return difference(f"{key}.{name}", old.get(name), new.get(name))
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for number, (before, after) in enumerate(zip(old, new, strict=True)):
+            if before != after:
+                return difference(f"{key}[{number}]", before, after)
+    return f"{key} was {_short(old)}, is {_short(new)}"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 120 else f"{text[:90]}... ({len(text)} characters)"

@@ -1,0 +1,107 @@
+"""How records lie in the store: JSON with its long texts taken out into content-addressed blobs, then compressed.
+
+Dialogues share long prefixes and loops repeat programs, so each text is kept once (`llm`'s log does the same). A long
+text inside a record becomes {"$": blob id}; a real one-key object {"$": ...} cannot occur, since records come from typed code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from typing import TYPE_CHECKING
+
+from agentloop.errors import AgentloopError
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from agentloop.types import Json
+
+LONG = 96
+"""Texts of at least so many characters become blobs; below, the reference costs more than it saves."""
+
+# Names and phrases that nearly every record has: a preset dictionary halves small records. Part of the schema: never edit.
+_DICTIONARY = (
+    b'{"truncated":[],"encoding":"utf-8","mechanism":{"memory":"cgroup"},"limit":null,"signal":null,"exit":0,"stderr":"",'
+    b'"stdout":"","bytes":{"stdout":0,"stderr":0},"channel":"{\\"value\\": true}","wall":0.0,"cpu":0.0,"memory":'
+    b'"request":{"messages":[{"role":"user","content":{"$":1}},{"role":"assistant","content":{"$":2}}],"params":'
+    b'{"temperature":0.0,"max_tokens":768},"seed":,"sample":0,"occurrence":"0","role":"solver"},"reply":{"text":{"$":3},'
+    b'"finish_reason":"stop","prompt_tokens":,"completion_tokens":,"seconds":,"cost":null,"cached_tokens":0,"served_model":'
+    b'"update":{"candidates":[{"index":0,"path":"","code":{"$":4},"rule":"fence","added":[],"outcome":"failed","detail":"",'
+    b'"passed":0,"total":0,"failure":{"test":"0","show":"assert ","got":"","expected":""},"report":{"$":5},"signature":"",'
+    b'"ast":"","same_program":null,"same_failure":null,"execution":""}]},"decision":{"go":"repair_failed","reason":'
+    b'"charged":{"calls":1,"prompt_tokens":,"completion_tokens":,"cost":0,"model_seconds":},"asks":[""],"runs":[""]'
+)
+
+
+class Blobs:
+    """The blob table of one open store. Writing needs the store's writer connection."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def put(self, text: str) -> int:
+        """The id of a text, stored if it is new."""
+        raw = text.encode("utf-8", "surrogatepass")
+        address = hashlib.sha256(raw).digest()
+        row = self._db.execute("SELECT id FROM blobs WHERE hash=?", (address,)).fetchone()
+        if row:
+            return int(row[0])
+        cursor = self._db.execute("INSERT INTO blobs(hash, data) VALUES(?, ?)", (address, _deflate(raw)))
+        return int(cursor.lastrowid or 0)
+
+    def get(self, blob: int) -> str:
+        """The text of an id. Raises `AgentloopError` if it is missing or damaged."""
+        row = self._db.execute("SELECT data FROM blobs WHERE id=?", (blob,)).fetchone()
+        if row is None:
+            raise AgentloopError(f"the store is damaged: blob {blob} is missing")
+        return _inflate(row[0]).decode("utf-8", "surrogatepass")
+
+    def pack(self, record: Json) -> bytes:
+        """A record as bytes for a column."""
+        return _deflate(json.dumps(self._out(record), separators=(",", ":")).encode())
+
+    def unpack(self, data: bytes) -> Json:
+        """The record of a column's bytes."""
+        return self._in(json.loads(_inflate(data)))
+
+    def _out(self, value: Json) -> Json:
+        if isinstance(value, str):
+            return {"$": self.put(value)} if len(value) >= LONG else value
+        if isinstance(value, dict):
+            return {key: self._out(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._out(item) for item in value]
+        return value
+
+    def _in(self, value: Json) -> Json:
+        if isinstance(value, dict):
+            if len(value) == 1 and "$" in value:
+                return self.get(value["$"])
+            return {key: self._in(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self._in(item) for item in value]
+        return value
+
+    def verify(self) -> int:
+        """Read every blob and compare its digest; the number of blobs. Raises `AgentloopError` at the first wrong one."""
+        count = 0
+        for blob, address, data in self._db.execute("SELECT id, hash, data FROM blobs"):
+            if hashlib.sha256(_inflate(data)).digest() != address:
+                raise AgentloopError(f"the store is damaged: blob {blob} does not have its digest")
+            count += 1
+        return count
+
+
+def _deflate(raw: bytes) -> bytes:
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15, zdict=_DICTIONARY)
+    return packer.compress(raw) + packer.flush()
+
+
+def _inflate(data: bytes) -> bytes:
+    try:
+        unpacker = zlib.decompressobj(-15, zdict=_DICTIONARY)
+        return unpacker.decompress(data) + unpacker.flush()
+    except zlib.error as error:
+        raise AgentloopError(f"the store is damaged: {error}") from error
