@@ -35,6 +35,7 @@ class Drive:
     compared: int = 0
     """Rows that were stored already and found equal."""
     candidates: dict[tuple[str, int], Candidate] = field(default_factory=dict)
+    submitted: dict[str, Any] | None = None
     stop_reason: str = ""
 
 
@@ -100,6 +101,7 @@ async def drive(
         for candidate in update.get("candidates", []):
             result.candidates[candidate["path"], candidate["index"]] = candidate
         result.stop_reason = update.get("stop_reason", result.stop_reason)
+        result.submitted = update.get("submitted", result.submitted)
         pending.setdefault(namespace, []).append(_Pending(row, path))
 
     stream = graph.astream(

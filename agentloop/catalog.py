@@ -59,12 +59,17 @@ def names(kind: Kind) -> dict[str, Path | str]:
     return found
 
 
-def find(kind: Kind, spec: str, base: Path | None = None) -> Path:
+def find(kind: Kind, spec: str, base: Path | None = None, frozen: Path | None = None) -> Path:
     """The file (style: folder) that a spec means. A spec with a suffix or a slash is a path, relative to `base`.
 
-    Raises `UserError` with what was tried and the nearest known name.
+    `frozen` is a run's own copy of the catalog: only it is looked at then. Raises `UserError` with what was tried and the nearest known name.
     """
     suffix = _SUFFIX[kind]
+    if frozen is not None:
+        copy = frozen / kind / (Path(spec).stem + suffix if suffix else Path(spec).name)
+        if not copy.exists():
+            raise UserError(f"{_WORD[kind]} {spec!r}: the run keeps no copy {copy}")
+        return copy
     if "/" in spec or (suffix and spec.endswith(suffix)):
         path = ((base or Path.cwd()) / spec).expanduser()
         if not path.exists():
@@ -94,9 +99,9 @@ class Style:
     description: str
 
 
-def load_style(spec: str, base: Path | None = None) -> Style:
+def load_style(spec: str, base: Path | None = None, frozen: Path | None = None) -> Style:
     """A style with every template parsed and checked. Raises `UserError` with template and fault."""
-    folder = find("feedback_templates", spec, base)
+    folder = find("feedback_templates", spec, base, frozen)
     front: dict[str, Any] = {}
     if (folder / "style.toml").is_file():
         try:
@@ -119,12 +124,13 @@ class Kit:
     """What a strategy's `build` is given: templates by style and other strategies by name, each use noted for the manifest."""
 
     base: Path | None = None
+    frozen: Path | None = None
     files: dict[str, str] = field(default_factory=dict)
     """`strategy:NAME` and `template:STYLE/STEM` of everything used -> the file's text."""
 
     def template(self, style: str, name: str) -> Template:
         """A template of a style. Raises `UserError` naming what the style has."""
-        loaded = load_style(style, self.base)
+        loaded = load_style(style, self.base, self.frozen)
         if name not in loaded.templates:
             raise unknown_name(f"template of style {style!r}", name, loaded.templates)
         template = loaded.templates[name]
@@ -133,7 +139,7 @@ class Kit:
 
     def strategy(self, spec: str, **settings: Any) -> StateGraph[Any, Any, Any, Any]:
         """Another strategy's graph with these settings, for wrappers."""
-        return load_strategy(spec, self.base).graph(self, settings)
+        return load_strategy(spec, self.base, self.frozen).graph(self, settings)
 
 
 @dataclass(frozen=True)
@@ -158,7 +164,7 @@ class Strategy:
         parameters = list(inspect.signature(self.build).parameters.values())[1:]
         return {parameter.name: parameter for parameter in parameters}
 
-    def resolve(self, given: Mapping[str, Any], base: Path | None = None) -> dict[str, Any]:
+    def resolve(self, given: Mapping[str, Any], kit: Kit) -> dict[str, Any]:
         """Every setting's value: given ones, else the style's, else the signature's. Raises `UserError` for unknown or bad ones."""
         from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -169,7 +175,9 @@ class Strategy:
         values = {key: parameter.default for key, parameter in known.items()}
         style = given.get("style", values.get("style"))
         if isinstance(style, str):
-            values.update({key: value for key, value in load_style(style, base).settings.items() if key in known})
+            values.update(
+                {key: value for key, value in load_style(style, kit.base, kit.frozen).settings.items() if key in known}
+            )
         values.update(given)
         hints = inspect.get_annotations(self.build, eval_str=True)
         for key, value in values.items():
@@ -186,12 +194,12 @@ class Strategy:
     def graph(self, kit: Kit, given: Mapping[str, Any]) -> StateGraph[Any, Any, Any, Any]:
         """The graph with these settings, uncompiled. Raises `UserError`."""
         kit.files[f"strategy:{self.name}"] = self.text
-        return self.build(kit, **self.resolve(given, kit.base))
+        return self.build(kit, **self.resolve(given, kit))
 
 
-def load_strategy(spec: str, base: Path | None = None) -> Strategy:
+def load_strategy(spec: str, base: Path | None = None, frozen: Path | None = None) -> Strategy:
     """The strategy of a name or path. Raises `UserError`; a fault inside the file keeps its traceback as the cause."""
-    path = find("graphs", spec, base)
+    path = find("graphs", spec, base, frozen)
     try:
         text = path.read_text(encoding="utf-8")
         module = _module(path, text)

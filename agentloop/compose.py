@@ -10,7 +10,7 @@ from langgraph.runtime import Runtime
 from langgraph.types import Send
 
 from agentloop.context import LoopContext
-from agentloop.nodes import Node
+from agentloop.nodes import Node, asking
 from agentloop.state import LoopState
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def wrapped(loop: CompiledStateGraph[Any, Any, Any, Any], limit: int | None = No
         result = await loop.ainvoke(start, context=runtime.context)
         return {"candidates": result["candidates"][len(before) :], "charged": result.get("charged", {})}
 
-    return node
+    return asking(node)
 
 
 def reset(heat: float) -> Node:

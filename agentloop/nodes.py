@@ -36,6 +36,12 @@ NO_VISIBLE = "no_visible_suite"
 _HOTTEST = 1.2
 
 
+def asking(node: Node, calls: int = 1) -> Node:
+    """Mark a node with the model calls that it makes at most each time it runs; the plan's ceiling counts them."""
+    node.asks = calls  # type: ignore[attr-defined]
+    return node
+
+
 def go(state: LoopState) -> str:
     """The conditional edge after a deciding node: where its decision says."""
     return state["decision"]["go"]
@@ -64,7 +70,7 @@ def generate(role: str = "solver") -> Node:
             "charged": charge(reply, role),
         }
 
-    return node
+    return asking(node)
 
 
 def extract(style: str = "default") -> Node:
@@ -201,7 +207,7 @@ def tell(
             return update | {"memory": [*state.get("memory", []), reply.text.strip()][-keep:]}
         return update | {"explanation": reply.text.strip()}
 
-    return node
+    return asking(node)
 
 
 def submit(rule: Submit = "best_visible") -> Node:

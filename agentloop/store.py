@@ -177,7 +177,20 @@ class Store:
             packed = self.blobs.pack(data)
             self.db.execute("INSERT INTO journal VALUES(?, ?, ?)", (bytes.fromhex(key), kind, packed))
 
+    def paid(self) -> tuple[float, float]:
+        """(tokens, dollars) of every recorded reply: what the run's ceilings have used."""
+        tokens = cost = 0.0
+        for (data,) in self.db.execute("SELECT data FROM journal WHERE kind='reply'"):
+            reply = self.blobs.unpack(data)["reply"]
+            tokens += reply["prompt_tokens"] + reply["completion_tokens"]
+            cost += reply["cost"] or 0.0
+        return tokens, cost
+
     # attempts
+
+    def count(self, status: str) -> int:
+        """How many attempts have a status."""
+        return int(self.db.execute("SELECT count(*) FROM attempts WHERE status=?", (status,)).fetchone()[0])
 
     def attempt(self, problem: int, model: str, strategy: str, sample: int) -> tuple[int, str, int]:
         """(id, status, tries) of an attempt, created as "new"."""
