@@ -1,0 +1,194 @@
+"""Replay: every attempt's graph driven again from the journal, without model and sandbox, transition for transition.
+
+Three ways, kept apart: `replay` re-drives and compares (same replies, same evidence); with `execute` the programs run
+again and verdicts that flip are named (same replies, new evidence); with `out` the journal is driven through a new run
+directory. By default today's strategy and template files are used, so that a changed one is found and named;
+`frozen` uses the copies that the run kept.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentloop.attempt import drive
+from agentloop.config import Experiment, StrategyConfig
+from agentloop.context import LoopContext, Speaker
+from agentloop.errors import Divergence, JournalMiss, UserError
+from agentloop.grader import grade
+from agentloop.hashing import digest
+from agentloop.journal import Journal
+from agentloop.manifest import CATALOG, copy_files
+from agentloop.planning import PlannedStrategy, plan_strategy
+from agentloop.runner import Control, Observer, Session, Silent, Summary, drive_all
+from agentloop.store import Store
+
+if TYPE_CHECKING:
+    from agentloop.protocols import Sandbox
+    from agentloop.reader import Attempt, Reader
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first transition (or verdict) of an attempt that is not what is stored."""
+
+    attempt: int
+    problem: str
+    strategy: str
+    where: str
+
+
+@dataclass
+class Replayed:
+    """What a replay found."""
+
+    attempts: int = 0
+    transitions: int = 0
+    verdicts: int = 0
+    """Hidden verdicts compared."""
+    unfinished: int = 0
+    """Attempts that the run itself did not finish: not replayed."""
+    differences: list[Difference] = field(default_factory=list)
+    flips: list[Difference] = field(default_factory=list)
+    """With `execute`: verdicts that new evidence changed."""
+    changed: list[str] = field(default_factory=list)
+    """Files (and settings) that are not what the run used, e.g. "template:default/failed (strategy feedback_loop)"."""
+    seconds: float = 0.0
+
+    @property
+    def equal(self) -> bool:
+        """Whether every transition and verdict was equal."""
+        return not self.differences and not self.flips
+
+
+def strategies_of(reader: Reader, *, frozen: bool) -> tuple[dict[str, PlannedStrategy], list[str]]:
+    """The run's strategies, built from today's files or from its own copies, and what changed since.
+
+    A strategy whose own file is gone is taken from the run's copy, which is said in the list. Raises `UserError`.
+    """
+    copies = reader.directory / CATALOG
+    experiment = Experiment.model_validate(reader.meta("experiment"))
+    configs = {config.label or Path(config.name).stem: config for config in experiment.strategies}
+    planned: dict[str, PlannedStrategy] = {}
+    changed = []
+    for label, entry in reader.manifest["strategies"].items():
+        spec = configs[label].name if label in configs else entry["name"]
+        config = StrategyConfig(name=spec, label=label, settings=entry["settings"], roles=entry["roles"])
+        base = Path(reader.meta("base") or ".")
+        try:
+            planned[label] = plan_strategy(config, None, base, copies if frozen else None)
+        except UserError as error:
+            if frozen:
+                raise
+            planned[label] = plan_strategy(config, None, base, copies)
+            changed.append(f"strategy {label}: today's files cannot be used ({error}); the run's own copies are")
+        now = planned[label].manifest()
+        for name, stored in entry["files"].items():
+            if now["files"].get(name) != stored:
+                changed.append(f"{name} (strategy {label})")
+    return planned, changed
+
+
+async def replay(
+    directory: Path, *, frozen: bool = False, sandbox: Sandbox | None = None, observer: Observer | None = None
+) -> Replayed:
+    """Re-drive and compare every finished attempt. With `sandbox` (started), programs run again and flips are reported.
+
+    Raises `UserError` for a directory that is no run. Differences are in the result, not raised.
+    """
+    from agentloop.reader import Reader
+
+    observer = observer or Silent()
+    result = Replayed()
+    began = time.monotonic()
+    with Reader.open(directory) as reader:
+        planned, result.changed = strategies_of(reader, frozen=frozen)
+        speakers = _speakers(reader)
+        for attempt in reader.attempts():
+            if attempt.status != "done":
+                result.unfinished += 1
+                continue
+            result.attempts += 1
+            journal = Journal(old=_RepliesOnly(reader) if sandbox else reader, live=sandbox is not None)
+            try:
+                await _replay_one(reader, attempt, planned[attempt.strategy], speakers, journal, sandbox, result)
+            except (Divergence, JournalMiss) as error:
+                found = Difference(attempt.id, attempt.problem, attempt.strategy, str(error))
+                (result.flips if sandbox else result.differences).append(found)
+            observer.event("replayed", attempt=attempt.id, attempts=result.attempts)
+    result.seconds = time.monotonic() - began
+    return result
+
+
+async def _replay_one(
+    reader: Reader,
+    attempt: Attempt,
+    strategy: PlannedStrategy,
+    speakers: dict[str, Speaker],
+    journal: Journal,
+    sandbox: Sandbox | None,
+    result: Replayed,
+) -> None:
+    problem = reader.problem(attempt)
+    roles = {role: speakers[name] for role, name in strategy.roles.items()}
+    speaking = {"solver": speakers[attempt.model], **roles}
+    environment = reader.manifest["environment_id"]
+    context = LoopContext(problem, attempt.sample, reader.manifest["seed"], speaking, journal, environment, sandbox)
+    driven = await drive(strategy.graph, context, reader.transitions(attempt), None, strategy.fuse)
+    result.transitions += driven.compared
+    stored = reader.grades(attempt)
+    for candidate, verdict, _ in await grade(problem, driven.candidates.values(), journal, environment, sandbox):
+        result.verdicts += 1
+        old = stored.get((candidate["path"], candidate["index"]))
+        new = (verdict.outcome, verdict.detail, verdict.passed, verdict.total)
+        if old != new:
+            raise Divergence(f"hidden verdict of candidate {candidate['index']}: was {old}, is {new}")
+
+
+@dataclass
+class _RepliesOnly:
+    """A journal's replies with its executions left out, so that every program runs again."""
+
+    reader: Reader
+
+    def recorded(self, key: str) -> Any:
+        """A reply's record; never an execution's."""
+        record = self.reader.recorded(key)
+        return record if record is not None and "reply" in record else None
+
+
+def _speakers(reader: Reader) -> dict[str, Speaker]:
+    return {
+        name: Speaker(name, digest(entry["identity"]), entry["params"], None)
+        for name, entry in reader.manifest["models"].items()
+    }
+
+
+async def replay_into(directory: Path, out: Path, *, frozen: bool = True, observer: Observer | None = None) -> Summary:
+    """Drive a finished run's journal through a new run directory; its report is the same. Raises `UserError`.
+
+    Returns the new run's summary.
+    """
+    from agentloop.reader import Reader
+
+    if out.exists() and any(out.iterdir()):
+        raise UserError(f"{out} is not empty: give a new directory to drive the journal into")
+    with Reader.open(directory) as reader:
+        planned, _ = strategies_of(reader, frozen=frozen)
+        finished = [attempt for attempt in reader.attempts() if attempt.status == "done"]
+        store = Store.open(out)
+        try:
+            for key in ("manifest", "experiment", "base"):
+                store.set_meta(key, reader.meta(key))
+            copy_files(out, planned)
+            journal = Journal(sink=store, old=reader, live=False)
+            seed, environment = reader.manifest["seed"], reader.manifest["environment_id"]
+            session = Session(
+                store, journal, environment, _speakers(reader), None, seed, observer or Silent(), Control()
+            )
+            cells = ((reader.problem(one), one.model, one.sample, planned[one.strategy]) for one in finished)
+            return await drive_all(session, list(reader.problems()), cells, len(finished), parallel=1)
+        finally:
+            store.close()

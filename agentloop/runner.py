@@ -1,0 +1,320 @@
+"""The runner: a plan's attempts through the journal, graded, into the store. Run and resume are the same thing.
+
+Order: check everything, start sandbox and models, freeze the manifest, then drive. A fault ends an attempt's try, never
+the run (unless faults come in a row: then the infrastructure is down, and the run ends with one clear line).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from agentloop.attempt import Drive, drive
+from agentloop.budget import Ceilings
+from agentloop.context import LoopContext, Speaker
+from agentloop.errors import AgentloopError, Cancelled, Divergence, Fault, UserError
+from agentloop.grader import grade
+from agentloop.hashing import digest
+from agentloop.journal import Journal
+from agentloop.manifest import copy_files, live_manifest, merge, model_params, plan_manifest
+from agentloop.store import FILE, Store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from agentloop.planning import Plan, PlannedStrategy
+    from agentloop.protocols import Model, Sandbox
+    from agentloop.types import Problem, Reply
+
+Cell = tuple["Problem", str, int, "PlannedStrategy"]
+"""One attempt to make: problem, model label, sample, strategy."""
+IN_A_ROW = 8
+"""So many faults without one finished attempt between them: the infrastructure is down, go on no further."""
+ROOM = 32 * 2**20
+"""Free bytes that a run directory must have at the start."""
+
+
+class Observer(Protocol):
+    """Is told what happens; see `agentloop.progress` for the kinds of event."""
+
+    def event(self, kind: str, **data: Any) -> None:
+        """One thing that happened."""
+
+
+class Silent:
+    """An observer that keeps quiet."""
+
+    def event(self, kind: str, **data: Any) -> None:
+        """Nothing."""
+
+
+@dataclass
+class Control:
+    """How a run is stopped from outside."""
+
+    draining: bool = False
+    reason: str = ""
+    _task: asyncio.Task[Any] | None = None
+
+    def drain(self, reason: str = "interrupted") -> None:
+        """Finish the attempts that run, start no other."""
+        self.draining, self.reason = True, self.reason or reason
+
+    def cancel(self) -> None:
+        """Stop at once; what ran is recorded as cancelled and goes on at the next run."""
+        self.drain()
+        if self._task is not None:
+            self._task.cancel()
+
+
+@dataclass
+class Summary:
+    """What a run did. `stopped` says why it ended early ('' if it ran to its end)."""
+
+    attempts: int = 0
+    done: int = 0
+    reused: int = 0
+    """Attempts that were finished before this run began."""
+    faults: int = 0
+    stopped: str = ""
+    tokens: float = 0
+    cost: float = 0
+    """Paid by this run's live calls."""
+
+
+@dataclass
+class Session:
+    """The live side of a run, or its absence: what attempts are driven with."""
+
+    store: Store
+    journal: Journal
+    environment: str
+    speakers: Mapping[str, Speaker]
+    sandbox: Sandbox | None
+    seed: int
+    observer: Observer
+    control: Control
+    summary: Summary = field(default_factory=Summary)
+    in_a_row: int = 0
+
+    def context(self, problem: Problem, model: str, strategy: PlannedStrategy, sample: int) -> LoopContext:
+        """A fresh context for one attempt."""
+        roles = {role: self.speakers[name] for role, name in strategy.roles.items()}
+        return LoopContext(
+            problem,
+            sample,
+            self.seed,
+            {"solver": self.speakers[model], **roles},
+            self.journal,
+            self.environment,
+            self.sandbox,
+        )
+
+    async def work(self, cells: Iterator[Cell], rows: Mapping[tuple[str, str], int]) -> None:
+        """Take attempts until there are none or the run is drained."""
+        for problem, model, sample, strategy in cells:
+            if self.control.draining:
+                return
+            row = rows[problem.workload, problem.id]
+            attempt, status, _ = self.store.attempt(row, model, strategy.label, sample)
+            if status == "done":
+                self.summary.reused += 1
+                continue
+            who = {
+                "attempt": attempt,
+                "problem": problem.id,
+                "strategy": strategy.label,
+                "model": model,
+                "sample": sample,
+            }
+            self.observer.event("started", **who)
+            self.store.set_status(attempt, "running", new_try=True)
+            try:
+                result = await self._attempt(attempt, problem, model, sample, strategy)
+            except Fault as fault:
+                self._fault(attempt, fault, who)
+            except asyncio.CancelledError:
+                self._fault(attempt, Cancelled("stopped by the user"), who)
+                raise
+            else:
+                self.in_a_row = 0
+                self.summary.done += 1
+                self.observer.event("done", **who, **result)
+
+    async def _attempt(
+        self, attempt: int, problem: Problem, model: str, sample: int, strategy: PlannedStrategy
+    ) -> dict[str, Any]:
+        context = self.context(problem, model, strategy, sample)
+        stored = self.store.transitions(attempt)
+        try:
+            driven = await drive(
+                strategy.graph, context, stored, lambda row: self.store.add_transition(attempt, row), strategy.fuse
+            )
+        except Divergence as error:
+            raise AgentloopError(
+                f"attempt {attempt} ({problem.id}, {strategy.label}) was begun by another version of the code: {error}; "
+                "use a new --out"
+            ) from error
+        self.store.set_status(attempt, "ended")
+        grades = await grade(problem, driven.candidates.values(), self.journal, self.environment, self.sandbox)
+        hidden = {}
+        for candidate, verdict, key in grades:
+            self.store.add_grade(attempt, candidate["path"], candidate["index"], verdict, key)
+            hidden[candidate["path"], candidate["index"]] = verdict.outcome
+        self.store.set_status(attempt, "done")
+        return _outcomes(driven, hidden)
+
+    def _fault(self, attempt: int, fault: Fault, who: Mapping[str, Any]) -> None:
+        self.store.add_fault(attempt, fault.kind, str(fault))
+        self.summary.faults += 1
+        self.observer.event("fault", **who, kind=fault.kind, text=str(fault))
+        if isinstance(fault, Cancelled):
+            self.control.drain(str(fault))
+            return
+        self.in_a_row += 1
+        if self.in_a_row >= IN_A_ROW:
+            self.control.drain(f"{self.in_a_row} faults in a row, the last: {fault}")
+
+
+def _outcomes(driven: Drive, hidden: Mapping[tuple[str, int], str]) -> dict[str, Any]:
+    chosen = driven.submitted
+    key = (chosen["path"], chosen["index"]) if chosen else None
+    return {
+        "visible": driven.candidates[key]["outcome"] if key else "no_code",
+        "hidden": hidden.get(key, "") if key else "",
+        "iterations": len(driven.candidates),
+        "stop": driven.stop_reason,
+    }
+
+
+async def run(plan: Plan, directory: Path, observer: Observer | None = None, control: Control | None = None) -> Summary:
+    """Run or resume a plan in a run directory; it costs only what is not there yet.
+
+    Raises `UserError` before anything is spent; `ModelError` or `SandboxError` if one cannot be started; `AgentloopError`
+    when the disk is full. Faults of attempts are in the summary.
+    """
+    observer, control = observer or Silent(), control or Control()
+    control._task = asyncio.current_task()
+    async with AsyncExitStack() as stack:
+        fresh = not (directory / FILE).exists()
+        store = None if fresh else _opened(stack, directory)
+        static = plan_manifest(plan)
+        if store is None:
+            _check_room(directory)
+        else:
+            merge(directory, store.meta("manifest"), static)
+        sandbox, environment = await _start_sandbox(stack, plan, observer)
+        models, identities = await _start_models(stack, plan, observer)
+        if store is None:
+            store = _opened(stack, directory)
+        live = live_manifest(environment, identities)
+        new = {
+            **static,
+            **live,
+            "models": {name: {**entry, **live["models"][name]} for name, entry in static["models"].items()},
+        }
+        manifest = merge(directory, store.meta("manifest"), new)
+        store.set_meta("manifest", manifest)
+        store.set_meta("experiment", plan.experiment.model_dump(mode="json"))
+        store.set_meta("base", str(plan.base.absolute()))
+        copy_files(directory, plan.strategies)
+        speakers = {
+            name: Speaker(name, digest(identities[name]), model_params(plan.models[name]), model)
+            for name, model in models.items()
+        }
+        ceilings = Ceilings(plan.experiment.max_tokens, plan.experiment.max_cost)
+        if ceilings.max_tokens is not None or ceilings.max_cost is not None:
+            ceilings.tokens, ceilings.cost = store.paid()
+        journal = Journal(sink=store, ceilings=ceilings)
+        session = Session(
+            store, journal, manifest["environment_id"], speakers, sandbox, plan.experiment.seed, observer, control
+        )
+
+        def spent(reply: Reply) -> None:
+            session.summary.tokens += reply.prompt_tokens + reply.completion_tokens
+            session.summary.cost += reply.cost or 0.0
+            observer.event("spent", tokens=session.summary.tokens, cost=session.summary.cost)
+
+        journal.on_reply = spent
+        return await drive_all(session, plan.problems, plan.cells(), plan.attempts, plan.experiment.attempts)
+    raise AssertionError  # unreachable: nothing in the stack swallows exceptions
+
+
+async def drive_all(
+    session: Session, problems: list[Problem], cells: Iterator[Cell], total: int, parallel: int
+) -> Summary:
+    """Every attempt of `cells` through a session, `parallel` at a time."""
+    from agentloop.workloads import problem_digest
+
+    rows = session.store.add_problems(problems, [problem_digest(problem) for problem in problems])
+    session.summary.attempts = total
+    session.observer.event("plan", total=total, reused=session.store.count("done"))
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(parallel, total)):
+                group.create_task(session.work(cells, rows))
+    except* AgentloopError as errors:
+        raise _first(errors) from errors
+    session.summary.stopped = session.control.reason
+    return session.summary
+
+
+def _first(group: BaseExceptionGroup[Any]) -> BaseException:
+    one = group.exceptions[0]
+    return _first(one) if isinstance(one, BaseExceptionGroup) else one
+
+
+def _opened(stack: AsyncExitStack, directory: Path) -> Store:
+    store = Store.open(directory)
+    stack.callback(store.close)
+    return store
+
+
+def _check_room(directory: Path) -> None:
+    parent = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise UserError(f"cannot write run directory {directory}: {parent} is not a directory that may be written")
+    status = os.statvfs(parent)
+    if status.f_flag & os.ST_RDONLY:
+        raise UserError(f"cannot write run directory {directory}: its file system is read-only")
+    if status.f_bavail * status.f_frsize < ROOM:
+        raise UserError(f"the disk of {directory} is full: {status.f_bavail * status.f_frsize // 2**20} MiB free")
+
+
+async def _start_sandbox(stack: AsyncExitStack, plan: Plan, observer: Observer) -> tuple[Sandbox, dict[str, Any]]:
+    from agentloop.sandbox import open_sandbox
+
+    observer.event("phase", text=f"starting sandbox {plan.experiment.sandbox}")
+    sandbox = open_sandbox(plan.experiment.sandbox, lanes=plan.experiment.jobs)
+    stack.push_async_callback(sandbox.close)
+    environment = await sandbox.start()
+    observer.event("notice", text=f"sandbox: {environment['isolation']}")
+    return sandbox, environment
+
+
+async def _start_models(
+    stack: AsyncExitStack, plan: Plan, observer: Observer
+) -> tuple[dict[str, Model], dict[str, dict[str, Any]]]:
+    from agentloop.models import open_model
+
+    models: dict[str, Model] = {}
+    identities = {}
+    for name, config in plan.models.items():
+        observer.event("phase", text=f"starting model {name}")
+        model = models[name] = open_model(
+            config.name,
+            api_base=config.api_base,
+            base=plan.base,
+            concurrency=config.concurrency,
+            requests_per_minute=config.requests_per_minute,
+            tokens_per_minute=config.tokens_per_minute,
+        )
+        stack.push_async_callback(model.close)
+        identities[name] = await model.start()
+        if plan.experiment.max_cost is not None and getattr(model, "prices", None) is None:
+            observer.event("notice", text=f"no price is known for {name}: --max-cost does not count it")
+    return models, identities
