@@ -2,8 +2,8 @@
 
 Policy is addressed, not imported: an entry is one file (a style: one folder), found by path if the spec looks like one,
 else by built-in name, else by entry point (`agentloop.graphs`, `agentloop.feedback_templates`, `agentloop.sandboxes`),
-which is loaded only when asked for. Each entry's content digest goes into the run's manifest. Two owners of one name are
-an error that names both. This is the one module that looks for files.
+which is loaded only when asked for. Each entry's content digest goes into the run's manifest. Two owners of one name
+are an error that names both. This is the one module that looks for files.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ def names(kind: Kind) -> dict[str, Path | str]:
 def find(kind: Kind, spec: str, base: Path | None = None, frozen: Path | None = None) -> Path:
     """The file (style: folder) that a spec means. A spec with a suffix or a slash is a path, relative to `base`.
 
-    `frozen` is a run's own copy of the catalog: only it is looked at then. Raises `UserError` with what was tried and the nearest known name.
+    `frozen` is a run's own copy of the catalog: only it is looked at then.
+    Raises `UserError` with what was tried and the nearest known name.
     """
     suffix = _SUFFIX[kind]
     if frozen is not None:
@@ -121,7 +122,7 @@ def load_style(spec: str, base: Path | None = None, frozen: Path | None = None) 
 
 @dataclass
 class Kit:
-    """What a strategy's `build` is given: templates by style and other strategies by name, each use noted for the manifest."""
+    """What `build` is given: templates by style and other strategies by name, each use noted for the manifest."""
 
     base: Path | None = None
     frozen: Path | None = None
@@ -144,7 +145,7 @@ class Kit:
 
 @dataclass(frozen=True)
 class Strategy:
-    """A strategy file: `build(kit, *, ...)` returns a `StateGraph`; its keyword arguments are the strategy's settings."""
+    """A strategy file: `build(kit, *, ...)` returns a `StateGraph`; its keyword arguments are the settings."""
 
     name: str
     path: Path
@@ -165,7 +166,7 @@ class Strategy:
         return {parameter.name: parameter for parameter in parameters}
 
     def resolve(self, given: Mapping[str, Any], kit: Kit) -> dict[str, Any]:
-        """Every setting's value: given ones, else the style's, else the signature's. Raises `UserError` for unknown or bad ones."""
+        """Every setting's value: given ones, else the style's, else the signature's. Raises `UserError`."""
         from pydantic import ConfigDict, TypeAdapter, ValidationError
 
         known = self.settings()

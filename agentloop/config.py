@@ -93,10 +93,6 @@ class Experiment(_Part):
     """Ceiling for the whole run, prompt and completion tokens."""
 
 
-MEANING = ("seed",)
-"""Keys that change what stored results mean: a run refuses another value. Lists may grow; the rest says only how to run."""
-
-
 def load(path: Path) -> dict[str, Any]:
     """The tables of an experiment file. Raises `UserError` with file, line and fault."""
     try:
@@ -110,7 +106,10 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def override(tables: dict[str, Any], assignment: str) -> None:
-    """Apply `key=value` (`-o`): dotted keys, list items by number, values as TOML or else as text. Raises `UserError`."""
+    """Apply `key=value` (`-o`): dotted keys, list items by number or label, values as TOML or text.
+
+    Raises `UserError`.
+    """
     key, equals, raw = assignment.partition("=")
     if not equals or not key:
         raise UserError(f"-o {assignment}: write key=value, e.g. -o workload.limit=10")

@@ -9,7 +9,8 @@ A template is one `.j2` file that begins with TOML front matter between two `+++
     Your program ...
 
 Only declared fields can be used, and every declared field must be one that the loop can give (`FIELDS`); both are
-checked when the template is loaded, before a token is spent. Filters beside Jinja's own: `last_lines(n)`, `last_chars(n)`. Templates of one style live in one folder, one per outcome
+checked when the template is loaded, before a token is spent. Filters beside Jinja's own: `last_lines(n)`,
+`last_chars(n)`. Templates of one style live in one folder, one per outcome
 (`failed.j2`, `timeout.j2`, ...) or role (`task.j2`, `explain.j2`); the style's own defaults for a strategy's settings
 stand in `style.toml` of that folder.
 """

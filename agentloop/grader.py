@@ -25,7 +25,8 @@ async def grade(
 ) -> list[tuple[Candidate, SuiteVerdict, str]]:
     """(candidate, hidden verdict, execution key) for every candidate; key '' where there was no program to run.
 
-    The same program twice is one execution. Raises `SandboxError`, `JournalMiss`. A problem without hidden tests gives [].
+    The same program twice is one execution. A problem without hidden tests gives [].
+    Raises `SandboxError`, `JournalMiss`.
     """
     if not problem.hidden.tests:
         return []

@@ -35,6 +35,7 @@ def plan_manifest(plan: Plan) -> dict[str, Any]:
     return {
         "name": experiment.name,
         "seed": experiment.seed,
+        "specs": {name: strategy.spec for name, strategy in plan.strategies.items()},
         "workload": {"name": experiment.workload.name},
         "strategies": {name: strategy.manifest() for name, strategy in plan.strategies.items()},
         "models": {name: {"name": model.name, "params": model_params(model)} for name, model in plan.models.items()},
@@ -69,7 +70,7 @@ def merge(directory: Path, old: Mapping[str, Any] | None, new: Mapping[str, Any]
             f"{directory} holds results of another meaning; these differ: {'; '.join(differing[:6])}"
             f"{' ...' if len(differing) > 6 else ''}. Use a new --out (or a new label for the strategy or model)"
         )
-    grown = {kind: {**old.get(kind, {}), **new.get(kind, {})} for kind in ("strategies", "models")}
+    grown = {kind: {**old.get(kind, {}), **new.get(kind, {})} for kind in ("strategies", "models", "specs")}
     return {**old, **new, **grown, "name": old["name"]}
 
 

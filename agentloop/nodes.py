@@ -85,15 +85,15 @@ def extract(style: str = "default") -> Node:
 
 
 def run_visible() -> Node:
-    """Run the visible suite, classify, and append the candidate; repeats of programs and of failures are noticed here."""
+    """Run the visible suite, classify, append the candidate; repeats of programs and failures are noticed here."""
 
     async def node(state: LoopState, runtime: Runtime[LoopContext]) -> dict[str, Any]:
         context, path = runtime.context, state.get("path", "")
         before = [entry for entry in state.get("candidates", []) if entry["path"] == path]
         code, extraction = state["code"], state["extraction"]
         candidate = Candidate(
-            index=len(before), path=path, code=code, rule=extraction["rule"], added=extraction["added"], outcome="no_code",
-            detail=extraction["detail"], passed=0, total=len(context.problem.visible.tests), failure=None, report="",
+            index=len(before), path=path, code=code, rule=extraction["rule"], added=extraction["added"],
+            outcome="no_code", detail=extraction["detail"], passed=0, total=len(context.problem.visible.tests), failure=None, report="",
             signature=f"no_code:{extraction['detail']}", ast="", same_program=None, same_failure=None, execution=None,
         )  # fmt: skip
         update: dict[str, Any] = {}
@@ -115,9 +115,9 @@ def run_visible() -> Node:
 
 
 def decide(iterations: int, on_repeat: OnRepeat = "keep", next_step: Callable[[Candidate], str] | None = None) -> Node:
-    """Where to go after a run: `submit` with the stop reason, or on to `next_step(candidate)` (by default `repair_OUTCOME`).
+    """Where to go after a run: `submit` with the stop reason, or on to `next_step(candidate)` (`repair_OUTCOME`).
 
-    `iterations` counts candidates since the last `first` (a wrapper's mark). On a repeat the setting `on_repeat` decides:
+    `iterations` counts candidates since the last `first` (a wrapper's mark). On a repeat `on_repeat` decides:
     "restart" goes to the graph's node `restart`; "nudge" and "heat" change the repair and say so in the reason.
     """
     onward = next_step or (lambda candidate: f"repair_{candidate['outcome']}")
@@ -211,8 +211,11 @@ def tell(
 
 
 def submit(rule: Submit = "best_visible") -> Node:
-    """Choose the submitted candidate: the first that passes the visible suite, else most visible tests passed (latest of
-    equals, programs before none), else the latest; or, by rule "last", the latest (CodeAssay)."""
+    """Choose the submitted candidate.
+
+    "best_visible": the first that passes the visible suite, else most visible tests passed (latest of equals, programs
+    before none), else the latest. "last": the latest (CodeAssay).
+    """
 
     async def node(state: LoopState, runtime: Runtime[LoopContext]) -> dict[str, Any]:
         candidates = state.get("candidates", [])
@@ -220,7 +223,8 @@ def submit(rule: Submit = "best_visible") -> Node:
         if chosen is None:
             return {"submitted": None, "stop_reason": "no_candidate"}
         of = f"candidate {chosen['index']}" + (f" of branch {chosen['path']}" if chosen["path"] else "")
-        why = f"{of} of {len(candidates)} submitted ({rule}): {chosen['passed']} of {chosen['total']} visible tests passed"
+        passed = f"{chosen['passed']} of {chosen['total']} visible tests passed"
+        why = f"{of} of {len(candidates)} submitted ({rule}): {passed}"
         return {
             "submitted": {"path": chosen["path"], "index": chosen["index"], "rule": rule},
             "stop_reason": state.get("stop_reason") or ("passed" if chosen["outcome"] == "passed" else "budget"),

@@ -1,4 +1,4 @@
-"""From an experiment to a plan: every name resolved, every template rendered-checked, every problem loaded, nothing spent."""
+"""From an experiment to a plan: every name resolved, every file checked, every problem loaded, nothing spent."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ class PlannedStrategy:
     """A strategy with all its settings, its graph, and the texts of every file it was built from."""
 
     label: str
+    spec: str
+    """Where it was found: a catalog name, or the absolute path of its file."""
     strategy: Strategy
     settings: Mapping[str, Any]
     roles: Mapping[str, str]
@@ -101,7 +103,7 @@ def make_plan(experiment: Experiment, base: Path) -> Plan:
 def plan_strategy(
     config: StrategyConfig, iterations: int | None, base: Path | None, frozen: Path | None = None
 ) -> PlannedStrategy:
-    """One strategy built with its settings. `frozen`: take every file from this copy of the catalog. Raises `UserError`."""
+    """One strategy built with its settings; `frozen`: from this copy of the catalog. Raises `UserError`."""
     kit = Kit(base, frozen)
     strategy = load_strategy(config.name, base, frozen)
     given = dict(config.settings)
@@ -120,6 +122,7 @@ def plan_strategy(
     asking = sum(_asks(node.runnable) for node in uncompiled.nodes.values())
     return PlannedStrategy(
         label=label(config),
+        spec=str(strategy.path) if "/" in config.name or config.name.endswith(".py") else config.name,
         strategy=strategy,
         settings=settings,
         roles=dict(config.roles),

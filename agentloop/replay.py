@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agentloop.attempt import drive
-from agentloop.config import Experiment, StrategyConfig
+from agentloop.config import StrategyConfig
 from agentloop.context import LoopContext, Speaker
 from agentloop.errors import Divergence, JournalMiss, UserError
 from agentloop.grader import grade
@@ -24,10 +23,14 @@ from agentloop.manifest import CATALOG, copy_files
 from agentloop.planning import PlannedStrategy, plan_strategy
 from agentloop.runner import Control, Observer, Session, Silent, Summary, drive_all
 from agentloop.store import Store
+from agentloop.types import problem_from
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from agentloop.protocols import Sandbox
-    from agentloop.reader import Attempt, Reader
+    from agentloop.reader import Attempt, Reading
+    from agentloop.types import Json
 
 
 @dataclass(frozen=True)
@@ -63,26 +66,23 @@ class Replayed:
         return not self.differences and not self.flips
 
 
-def strategies_of(reader: Reader, *, frozen: bool) -> tuple[dict[str, PlannedStrategy], list[str]]:
+def strategies_of(reading: Reading, *, frozen: bool) -> tuple[dict[str, PlannedStrategy], list[str]]:
     """The run's strategies, built from today's files or from its own copies, and what changed since.
 
     A strategy whose own file is gone is taken from the run's copy, which is said in the list. Raises `UserError`.
     """
-    copies = reader.directory / CATALOG
-    experiment = Experiment.model_validate(reader.meta("experiment"))
-    configs = {config.label or Path(config.name).stem: config for config in experiment.strategies}
+    copies = reading.directory / CATALOG
     planned: dict[str, PlannedStrategy] = {}
     changed = []
-    for label, entry in reader.manifest["strategies"].items():
-        spec = configs[label].name if label in configs else entry["name"]
+    for label, entry in reading.manifest["strategies"].items():
+        spec = reading.manifest["specs"][label]
         config = StrategyConfig(name=spec, label=label, settings=entry["settings"], roles=entry["roles"])
-        base = Path(reader.meta("base") or ".")
         try:
-            planned[label] = plan_strategy(config, None, base, copies if frozen else None)
+            planned[label] = plan_strategy(config, None, None, copies if frozen else None)
         except UserError as error:
             if frozen:
                 raise
-            planned[label] = plan_strategy(config, None, base, copies)
+            planned[label] = plan_strategy(config, None, None, copies)
             changed.append(f"strategy {label}: today's files cannot be used ({error}); the run's own copies are")
         now = planned[label].manifest()
         for name, stored in entry["files"].items():
@@ -98,22 +98,22 @@ async def replay(
 
     Raises `UserError` for a directory that is no run. Differences are in the result, not raised.
     """
-    from agentloop.reader import Reader
+    from agentloop.reader import open_run
 
     observer = observer or Silent()
     result = Replayed()
     began = time.monotonic()
-    with Reader.open(directory) as reader:
-        planned, result.changed = strategies_of(reader, frozen=frozen)
-        speakers = _speakers(reader)
-        for attempt in reader.attempts():
+    with open_run(directory) as reading:
+        planned, result.changed = strategies_of(reading, frozen=frozen)
+        speakers = _speakers(reading)
+        for attempt in reading.attempts():
             if attempt.status != "done":
                 result.unfinished += 1
                 continue
             result.attempts += 1
-            journal = Journal(old=_RepliesOnly(reader) if sandbox else reader, live=sandbox is not None)
+            journal = Journal(old=_Records(reading, executions=sandbox is None), live=sandbox is not None)
             try:
-                await _replay_one(reader, attempt, planned[attempt.strategy], speakers, journal, sandbox, result)
+                await _replay_one(reading, attempt, planned[attempt.strategy], speakers, journal, sandbox, result)
             except (Divergence, JournalMiss) as error:
                 found = Difference(attempt.id, attempt.problem, attempt.strategy, str(error))
                 (result.flips if sandbox else result.differences).append(found)
@@ -123,7 +123,7 @@ async def replay(
 
 
 async def _replay_one(
-    reader: Reader,
+    reading: Reading,
     attempt: Attempt,
     strategy: PlannedStrategy,
     speakers: dict[str, Speaker],
@@ -131,38 +131,41 @@ async def _replay_one(
     sandbox: Sandbox | None,
     result: Replayed,
 ) -> None:
-    problem = reader.problem(attempt)
+    problem = problem_from(reading.problem(attempt.row))
     roles = {role: speakers[name] for role, name in strategy.roles.items()}
     speaking = {"solver": speakers[attempt.model], **roles}
-    environment = reader.manifest["environment_id"]
-    context = LoopContext(problem, attempt.sample, reader.manifest["seed"], speaking, journal, environment, sandbox)
-    driven = await drive(strategy.graph, context, reader.transitions(attempt), None, strategy.fuse)
+    environment = reading.manifest["environment_id"]
+    context = LoopContext(problem, attempt.sample, reading.manifest["seed"], speaking, journal, environment, sandbox)
+    stored = {(row["path"], row["step"]): row for row in reading.transitions(attempt.id)}
+    driven = await drive(strategy.graph, context, stored, None, strategy.fuse)
     result.transitions += driven.compared
-    stored = reader.grades(attempt)
+    graded = reading.grades(attempt.id)
     for candidate, verdict, _ in await grade(problem, driven.candidates.values(), journal, environment, sandbox):
         result.verdicts += 1
-        old = stored.get((candidate["path"], candidate["index"]))
+        grade_ = graded.get((candidate["path"], candidate["index"]))
+        old = (grade_.outcome, grade_.detail, grade_.passed, grade_.total) if grade_ else None
         new = (verdict.outcome, verdict.detail, verdict.passed, verdict.total)
         if old != new:
             raise Divergence(f"hidden verdict of candidate {candidate['index']}: was {old}, is {new}")
 
 
 @dataclass
-class _RepliesOnly:
-    """A journal's replies with its executions left out, so that every program runs again."""
+class _Records:
+    """A run's journal as the source of replies and, unless programs are to run again, of executions."""
 
-    reader: Reader
+    reading: Reading
+    executions: bool = True
 
-    def recorded(self, key: str) -> Any:
-        """A reply's record; never an execution's."""
-        record = self.reader.recorded(key)
-        return record if record is not None and "reply" in record else None
+    def recorded(self, key: str) -> Json | None:
+        """The record of a key, or None."""
+        record = self.reading.record(key)
+        return record if record is not None and (self.executions or "reply" in record) else None
 
 
-def _speakers(reader: Reader) -> dict[str, Speaker]:
+def _speakers(reading: Reading) -> dict[str, Speaker]:
     return {
         name: Speaker(name, digest(entry["identity"]), entry["params"], None)
-        for name, entry in reader.manifest["models"].items()
+        for name, entry in reading.manifest["models"].items()
     }
 
 
@@ -171,24 +174,24 @@ async def replay_into(directory: Path, out: Path, *, frozen: bool = True, observ
 
     Returns the new run's summary.
     """
-    from agentloop.reader import Reader
+    from agentloop.reader import open_run
 
     if out.exists() and any(out.iterdir()):
         raise UserError(f"{out} is not empty: give a new directory to drive the journal into")
-    with Reader.open(directory) as reader:
-        planned, _ = strategies_of(reader, frozen=frozen)
-        finished = [attempt for attempt in reader.attempts() if attempt.status == "done"]
+    with open_run(directory) as reading:
+        planned, _ = strategies_of(reading, frozen=frozen)
+        finished = sorted((one for one in reading.attempts() if one.status == "done"), key=lambda one: one.id)
+        problems = {one.row: problem_from(reading.problem(one.row)) for one in finished}
         store = Store.open(out)
         try:
-            for key in ("manifest", "experiment", "base"):
-                store.set_meta(key, reader.meta(key))
+            store.set_meta("manifest", reading.manifest)
             copy_files(out, planned)
-            journal = Journal(sink=store, old=reader, live=False)
-            seed, environment = reader.manifest["seed"], reader.manifest["environment_id"]
+            journal = Journal(sink=store, old=_Records(reading), live=False)
+            seed, environment = reading.manifest["seed"], reading.manifest["environment_id"]
             session = Session(
-                store, journal, environment, _speakers(reader), None, seed, observer or Silent(), Control()
+                store, journal, environment, _speakers(reading), None, seed, observer or Silent(), Control()
             )
-            cells = ((reader.problem(one), one.model, one.sample, planned[one.strategy]) for one in finished)
-            return await drive_all(session, list(reader.problems()), cells, len(finished), parallel=1)
+            cells = ((problems[one.row], one.model, one.sample, planned[one.strategy]) for one in finished)
+            return await drive_all(session, list(problems.values()), cells, len(finished), parallel=1)
         finally:
             store.close()

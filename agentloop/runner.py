@@ -41,14 +41,14 @@ ROOM = 32 * 2**20
 class Observer(Protocol):
     """Is told what happens; see `agentloop.progress` for the kinds of event."""
 
-    def event(self, kind: str, **data: Any) -> None:
+    def event(self, kind: str, /, **data: Any) -> None:
         """One thing that happened."""
 
 
 class Silent:
     """An observer that keeps quiet."""
 
-    def event(self, kind: str, **data: Any) -> None:
+    def event(self, kind: str, /, **data: Any) -> None:
         """Nothing."""
 
 
@@ -156,8 +156,8 @@ class Session:
             )
         except Divergence as error:
             raise AgentloopError(
-                f"attempt {attempt} ({problem.id}, {strategy.label}) was begun by another version of the code: {error}; "
-                "use a new --out"
+                f"attempt {attempt} ({problem.id}, {strategy.label}) was begun by another version of the code: "
+                f"{error}; use a new --out"
             ) from error
         self.store.set_status(attempt, "ended")
         grades = await grade(problem, driven.candidates.values(), self.journal, self.environment, self.sandbox)
@@ -194,8 +194,8 @@ def _outcomes(driven: Drive, hidden: Mapping[tuple[str, int], str]) -> dict[str,
 async def run(plan: Plan, directory: Path, observer: Observer | None = None, control: Control | None = None) -> Summary:
     """Run or resume a plan in a run directory; it costs only what is not there yet.
 
-    Raises `UserError` before anything is spent; `ModelError` or `SandboxError` if one cannot be started; `AgentloopError`
-    when the disk is full. Faults of attempts are in the summary.
+    Raises `UserError` before anything is spent; `ModelError` or `SandboxError` if one cannot be started;
+    `AgentloopError` when the disk is full. Faults of attempts are in the summary.
     """
     observer, control = observer or Silent(), control or Control()
     control._task = asyncio.current_task()
@@ -220,7 +220,6 @@ async def run(plan: Plan, directory: Path, observer: Observer | None = None, con
         manifest = merge(directory, store.meta("manifest"), new)
         store.set_meta("manifest", manifest)
         store.set_meta("experiment", plan.experiment.model_dump(mode="json"))
-        store.set_meta("base", str(plan.base.absolute()))
         copy_files(directory, plan.strategies)
         speakers = {
             name: Speaker(name, digest(identities[name]), model_params(plan.models[name]), model)

@@ -41,22 +41,23 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE TABLE problems(id INTEGER PRIMARY KEY, workload TEXT NOT NULL, problem TEXT NOT NULL, digest TEXT NOT NULL,
         data BLOB NOT NULL, UNIQUE(workload, problem));
     CREATE TABLE attempts(id INTEGER PRIMARY KEY, problem INTEGER NOT NULL, model TEXT NOT NULL, strategy TEXT NOT NULL,
-        sample INTEGER NOT NULL, status TEXT NOT NULL, tries INTEGER NOT NULL, UNIQUE(problem, model, strategy, sample));
+        sample INTEGER NOT NULL, status TEXT NOT NULL, tries INTEGER NOT NULL,
+        UNIQUE(problem, model, strategy, sample));
     CREATE TABLE transitions(attempt INTEGER NOT NULL, path TEXT NOT NULL, step INTEGER NOT NULL, node TEXT NOT NULL,
         edge TEXT NOT NULL, reason TEXT NOT NULL, data BLOB NOT NULL, at REAL NOT NULL, seconds REAL NOT NULL,
         PRIMARY KEY(attempt, path, step)) WITHOUT ROWID;
     CREATE TABLE faults(id INTEGER PRIMARY KEY, attempt INTEGER NOT NULL, try INTEGER NOT NULL, kind TEXT NOT NULL,
         message TEXT NOT NULL, at REAL NOT NULL);
     CREATE TABLE grades(attempt INTEGER NOT NULL, path TEXT NOT NULL, candidate INTEGER NOT NULL, suite TEXT NOT NULL,
-        outcome TEXT NOT NULL, detail TEXT NOT NULL, passed INTEGER NOT NULL, total INTEGER NOT NULL, data BLOB NOT NULL,
-        PRIMARY KEY(attempt, path, candidate, suite)) WITHOUT ROWID;
+        outcome TEXT NOT NULL, detail TEXT NOT NULL, passed INTEGER NOT NULL, total INTEGER NOT NULL,
+        data BLOB NOT NULL, PRIMARY KEY(attempt, path, candidate, suite)) WITHOUT ROWID;
     """,
 )
 """Appended, never edited: `user_version` counts those that a file has seen."""
 
 
 class Store:
-    """The one writer of a run directory. `Store.open` takes the directory's lock; the kernel frees it with the process."""
+    """The one writer of a run directory. `Store.open` takes its lock; the kernel frees it with the process."""
 
     def __init__(self, directory: Path, db: sqlite3.Connection, lock: int) -> None:
         self.directory = directory
@@ -197,7 +198,8 @@ class Store:
         where = (problem, model, strategy, sample)
         with self.transaction():
             self.db.execute(
-                "INSERT OR IGNORE INTO attempts(problem, model, strategy, sample, status, tries) VALUES(?, ?, ?, ?, 'new', 0)",
+                "INSERT OR IGNORE INTO attempts(problem, model, strategy, sample, status, tries) "
+                "VALUES(?, ?, ?, ?, 'new', 0)",
                 where,
             )
         row = self.db.execute(
@@ -214,7 +216,8 @@ class Store:
         """Record a fault of an attempt under its current try number, and set its status."""
         with self.transaction():
             self.db.execute(
-                "INSERT INTO faults(attempt, try, kind, message, at) SELECT id, tries, ?, ?, ? FROM attempts WHERE id=?",
+                "INSERT INTO faults(attempt, try, kind, message, at) "
+                "SELECT id, tries, ?, ?, ? FROM attempts WHERE id=?",
                 (kind, message[:2000], time.time(), attempt),
             )
             self.db.execute("UPDATE attempts SET status='fault' WHERE id=?", (attempt,))

@@ -24,7 +24,7 @@ Trust = Literal["separate", "in_process"]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one test may use. `cpu` and `wall` in seconds, sizes in bytes. CPU time decides, wall time is the backstop."""
+    """What one test may use. `cpu`, `wall` in seconds, sizes in bytes. CPU time decides, wall is the backstop."""
 
     cpu: float = 4.0
     wall: float = 15.0
@@ -161,7 +161,7 @@ class SuiteVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a model is asked. `messages`: [{"role", "content"}]; `params`: temperature, top_p, max_tokens, stop (only those set)."""
+    """What a model is asked. `messages`: {"role", "content"}; `params`: temperature, top_p, max_tokens (those set)."""
 
     messages: tuple[dict[str, str], ...]
     params: dict[str, Json]
@@ -170,7 +170,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a model answered. Tokens as the provider counted them; `cost` in US dollars, None where no price is known."""
+    """What a model answered. Tokens as the provider counted; `cost` in US dollars, None where no price is known."""
 
     text: str
     finish_reason: str
@@ -180,3 +180,21 @@ class Reply:
     cost: float | None = None
     cached_tokens: int = 0
     served_model: str = ""
+
+
+def problem_from(data: dict[str, Json]) -> Problem:
+    """A problem from its fields as plain data (`dataclasses.asdict`)."""
+    return Problem(
+        **{
+            **data,
+            "visible": _suite(data["visible"]),
+            "hidden": _suite(data["hidden"]),
+            "references": tuple(data["references"]),
+            "limits": Limits(**data["limits"]),
+            "notes": tuple(data["notes"]),
+        }
+    )
+
+
+def _suite(data: dict[str, Json]) -> Suite:
+    return Suite(data["name"], tuple(Test(**test) for test in data["tests"]))
