@@ -1,0 +1,116 @@
+"""Checkers: does what a program gave agree with what was expected? Pure functions on plain data and text.
+
+Checkers of calls (`value_agrees`), on values decoded from plain data, with Python's own `==` unless said otherwise:
+
+* `equal`: `got == expected` (so `1 == 1.0 == True`, a tuple is no list, NaN is not NaN, an iterator is no list);
+* `equal:CONVERSION`: the same after `list`, `tuple`, `set`, `sorted`, `int` or `round:N` of what was got;
+* `is`: the very value None, True or False (1 is not True);
+* `truthy`, `falsy`: `bool(got)`; an object that plain data cannot carry is true, as objects are in Python;
+* `less:TOL`: `abs(got - expected) < TOL`; `isclose:REL:ABS`: Python's `math.isclose`;
+* `close:TOL`: numbers differ by at most TOL, at any depth of equal containers; NaN agrees with NaN.
+
+Checkers of standard output (`text_agrees`), line ends normalised on both sides:
+
+* `text`: white space at the ends of lines, and empty lines at the end, are ignored;
+* `exact`: nothing else is ignored; `tokens`: only the words count;
+* `float:TOL`: words as in `tokens`, numbers within TOL absolutely or relative to the expected number.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from agentloop.plain import Iterated
+
+_CONVERSIONS: dict[str, Any] = {
+    "list": list, "tuple": tuple, "set": set, "sorted": sorted, "int": int, "round": round,
+}  # fmt: skip
+
+
+def value_agrees(checker: str, got: Any, expected: Any) -> bool:
+    """Whether the value `got` satisfies a checker of calls. Raises `ValueError` for an unknown checker."""
+    name, _, parameter = checker.partition(":")
+    try:
+        match name:
+            case "equal":
+                return bool((_convert(parameter, got) if parameter else got) == expected)
+            case "is":
+                return got is expected and (expected is None or isinstance(expected, bool))
+            case "truthy":
+                return bool(got)
+            case "falsy":
+                return not got
+            case "less":
+                return bool(abs(got - expected) < float(parameter))
+            case "isclose":
+                relative, _, absolute = parameter.partition(":")
+                return math.isclose(got, expected, rel_tol=float(relative), abs_tol=float(absolute))
+            case "close":
+                return _close(got, expected, float(parameter))
+    except (TypeError, OverflowError, RecursionError):
+        return False  # no such operation on what came out
+    raise ValueError(f"unknown checker {checker!r}")
+
+
+def text_agrees(checker: str, got: str, expected: str) -> bool:
+    """Whether standard output satisfies a checker of text. Raises `ValueError` for an unknown checker."""
+    name, _, parameter = checker.partition(":")
+    got, expected = (text.replace("\r\n", "\n").replace("\r", "\n") for text in (got, expected))
+    match name:
+        case "text":
+            return _trimmed(got) == _trimmed(expected)
+        case "exact":
+            return got == expected
+        case "tokens":
+            return got.split() == expected.split()
+        case "float":
+            ours, theirs = got.split(), expected.split()
+            tolerance = float(parameter)
+            return len(ours) == len(theirs) and all(map(_word_close, ours, theirs, [tolerance] * len(ours)))
+    raise ValueError(f"unknown checker {checker!r}")
+
+
+def _trimmed(text: str) -> list[str]:
+    return [line.rstrip() for line in text.rstrip().split("\n")]
+
+
+def _word_close(got: str, expected: str, tolerance: float) -> bool:
+    if got == expected:
+        return True
+    try:
+        ours, theirs = float(got), float(expected)
+    except ValueError:
+        return False
+    return "_" not in got and abs(ours - theirs) <= tolerance * max(1.0, abs(theirs))
+
+
+def _convert(conversion: str, got: Any) -> Any:
+    name, _, parameter = conversion.partition(":")
+    function = _CONVERSIONS.get(name)
+    if function is None:
+        raise ValueError(f"unknown conversion {conversion!r} of a checker")
+    if isinstance(got, Iterated):
+        got = iter(got.items)
+    try:
+        return function(got, int(parameter)) if parameter else function(got)
+    except ValueError as error:  # int("x"), int(nan)
+        raise TypeError(str(error)) from error
+
+
+def _close(got: Any, expected: Any, tolerance: float) -> bool:
+    if isinstance(expected, float | int | complex) and not isinstance(expected, bool):
+        if isinstance(got, bool) or not isinstance(got, float | int | complex):
+            return False
+        if got == expected or (got != got and expected != expected):
+            return True
+        return abs(got - expected) <= tolerance
+    if type(got) is not type(expected):
+        return False
+    if isinstance(expected, dict):
+        return got.keys() == expected.keys() and all(_close(got[key], expected[key], tolerance) for key in expected)
+    if isinstance(expected, Iterated):
+        got, expected = got.items, expected.items
+    if isinstance(expected, list | tuple):
+        return len(got) == len(expected) and all(_close(*pair, tolerance) for pair in zip(got, expected, strict=True))
+    return bool(got == expected)
