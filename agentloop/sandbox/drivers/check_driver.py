@@ -1,0 +1,112 @@
+"""Runs a test script in the checker's own process: {"code", "function"} on stdin, the function under test by proxy.
+
+The program lives in another process of another uid; only plain data passes between. Writes one line to its channel:
+{"ok": true} | {"assertion": text} | {"exception": {"type", "message", "traceback"}, "from": "program" | "script"}.
+"""
+
+# ruff: noqa: PTH
+import builtins
+import json
+import os
+import sys
+import traceback
+
+sys.path.append(os.path.dirname(__file__))
+from driver import CAP, Unplain, decode, encode  # type: ignore[import-not-found]  # noqa: E402
+
+
+class ProgramGone(BaseException):
+    """The program's process ended, or does not speak the driver's language; not for a script's `except Exception`."""
+
+
+class Proxy:
+    """Stands for the function under test: a call goes to the program's process and comes back as plain data."""
+
+    def __init__(self, name):
+        self.__name__ = name
+        self._calls = open(int(os.environ["AGENTLOOP_CALLS"]), "w", encoding="utf-8")  # noqa: SIM115
+        self._answers = open(int(os.environ["AGENTLOOP_ANSWERS"]), "rb")  # noqa: SIM115
+
+    def __call__(self, *args, **kwargs):
+        try:
+            request = ",".join(f"{json.dumps(key)}:{encode(item)}" for key, item in kwargs.items())
+            line = f'{{"args":{encode(list(args))},"kwargs":{{{request}}}}}\n'
+        except Unplain as error:
+            raise TypeError(f"an argument cannot leave the test script: {error}") from None
+        reply = self._exchange(line)
+        for old, new in zip(args, reply.get("args") or args, strict=True):
+            if old is not new:
+                change(old, new)
+        if "value" in reply:
+            return reply["value"]
+        raise reply["error"]
+
+    def _exchange(self, line):
+        try:
+            self._calls.write(line)
+            self._calls.flush()
+            answer = self._answers.readline(3 * CAP)
+            if not answer.endswith(b"\n"):
+                raise ProgramGone("the program's process ended before it answered")
+            reply = json.loads(answer)
+            if "args" in reply:
+                reply["args"] = decode(reply["args"])
+            if "value" in reply:
+                reply["value"] = decode(reply["value"])
+            elif "unplain" in reply:
+                reply["error"] = from_program(TypeError(f"the result is not plain data: {reply['unplain']}"))
+            else:
+                fields = reply["exception"]
+                kind = getattr(builtins, fields["type"], None)
+                if not (isinstance(kind, type) and issubclass(kind, Exception)):
+                    kind = type(fields["type"], (Exception,), {})
+                error = Exception.__new__(kind, fields["message"])
+                error.args = (fields["message"],)
+                reply["error"] = from_program(error, fields)
+            return reply
+        except OSError:
+            raise ProgramGone("the program's process ended") from None
+        except (ValueError, TypeError, KeyError, RecursionError, AttributeError):
+            raise ProgramGone("the program's process wrote something else than an answer") from None
+
+
+def from_program(error, fields=None):
+    error.agentloop_program = fields or {"type": type(error).__name__, "message": str(error), "traceback": ""}
+    return error
+
+
+def change(old, new):
+    """What the function changed in place in its argument, changed here too."""
+    if isinstance(old, list) and isinstance(new, list):
+        old[:] = new
+    elif isinstance(old, dict | set) and type(old) is type(new):
+        old.clear()
+        old.update(new)
+
+
+def run(request):
+    scope = {"__name__": "__main__", request["function"]: Proxy(request["function"])}
+    lines = request["code"].splitlines()
+    try:
+        exec(compile(request["code"], "test.py", "exec", dont_inherit=True), scope)
+    except ProgramGone as error:
+        return {"exception": {"type": "ProgramGone", "message": str(error), "traceback": ""}, "from": "program"}
+    except BaseException as error:
+        fields = getattr(error, "agentloop_program", None)
+        if fields:
+            return {"exception": fields, "from": "program"}
+        at = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "test.py"]
+        shown = "".join(lines[n - 1].strip() for n in [at[-1].lineno if at else 0] if 0 < n <= len(lines))
+        if isinstance(error, AssertionError):
+            return {"assertion": "\n".join(text for text in (shown, str(error)) if text)[:4000]}
+        trace = "".join(traceback.format_exception(error))[-16_000:]
+        return {
+            "exception": {"type": type(error).__name__, "message": str(error)[:4000], "traceback": trace},
+            "from": "script",
+        }
+    return {"ok": True}
+
+
+if __name__ == "__main__":
+    with open(int(os.environ["AGENTLOOP_CHANNEL"]), "w", encoding="utf-8") as channel:
+        channel.write(json.dumps(run(json.load(sys.stdin))) + "\n")

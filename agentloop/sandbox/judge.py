@@ -1,0 +1,649 @@
+"""The judge: one stdlib-only file that does all process work, the same in every sandbox backend.
+
+Started as `python3 -I -S judge.py CONFIG`, CONFIG being a JSON object:
+  "work": directory of its own (a tmpfs where possible); "uid", "checker_uid": who programs and checkers run as, or null
+  to stay who the judge is; "scratch": other directories a program may write, emptied after every test (["/tmp", ...]);
+  "cgroup": true where the judge's cgroup holds the lane alone (a container); "isolation": words for `hello`.
+
+Wire protocol 1: JSON lines in UTF-8; host -> judge on stdin, judge -> host on stdout. It knows processes, files, pipes
+and limits and no language: what is special to one is argv and files, made by the host (`agentloop.sandbox.languages`).
+
+hello, the judge's first line:
+  {"hello": {"protocol": 1, "python": "3.11.2", "uid": 0, "isolation": {mechanisms in force}}}
+job (host -> judge):
+  {"id": str,
+   "files": {relpath: text},            laid down in {src}, which is read-only once the build is over
+   "build": {"argv": [...], "limits": {...}?} | null,     run once in {src}; exit status not 0 -> no test is run
+   "tests": [{"id": str, "argv": [...], "stdin": str, "channel": bool,
+              "checker": null | {"argv": [...], "files": {...}, "stdin": str}}],
+   "limits": {"cpu", "wall": seconds, "memory", "output", "file_size": bytes, "processes", "open_files"},
+   "max_timeouts": int}                 after so many timed-out tests the others are recorded as skipped
+  In argv "{src}" is the directory of "files" (a checker's: of its own), "{python}" the judge's interpreter.
+  Each test is a process of its own: new session, empty writable cwd, stdin a file, small fixed environment.
+  "channel": a pipe for its result, descriptor in AGENTLOOP_CHANNEL. With a checker, a second process whose files the
+  program cannot read: it writes calls to AGENTLOOP_CALLS, which the program reads as its AGENTLOOP_CALLS; what the
+  program writes to its AGENTLOOP_CHANNEL the checker reads as AGENTLOOP_ANSWERS; the checker's own AGENTLOOP_CHANNEL
+  leads to the judge, where the program cannot reach it. AGENTLOOP_CAP is the cap of a channel in bytes.
+records (judge -> host):
+  {"job": id, "build": REC}
+  {"job": id, "test": test id, ...REC, "checker": REC where there was one}  or  {"job", "test", "skipped": why}
+  {"job": id, "end": {"clean": bool, "why": str}}         clean false -> the lane must be destroyed
+  {"job": id, "fault": message}                           the judge could not do its work: never a verdict
+  REC = {"exit": int | null, "signal": int | null, "wall": s, "cpu": s, "memory": peak bytes | null,
+         "limit": null | "cpu" | "wall" | "memory" | "output", "stdout": str, "stderr": str, "channel": str | null,
+         "truncated": [stream], "bytes": {"stdout": n, "stderr": n}, "encoding": "utf-8" | "replaced",
+         "mechanism": {"memory": "cgroup" | "sampled"}}
+The judge ends when its stdin closes, and kills everything before it does.
+"""
+
+# ruff: noqa: PTH  (pathlib costs start-up time in every sandbox, and knows no dir_fd)
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import resource
+import selectors
+import signal
+import stat
+import sys
+import time
+
+PROTOCOL = 1
+PAGE = os.sysconf("SC_PAGE_SIZE")
+TICK = os.sysconf("SC_CLK_TCK")
+STACK = 256 * 2**20
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Unable(Exception):
+    """The judge cannot do its work: a fault, never a verdict."""
+
+
+class Stream:
+    """One captured stream of a process: at most `cap` bytes are kept, all are counted."""
+
+    def __init__(self, fd: int, cap: int) -> None:
+        self.fd, self.cap, self.data, self.seen, self.open = fd, cap, bytearray(), 0, True
+
+    def drain(self) -> bool:
+        """Read what is there, without blocking; True while the stream is open and within its cap."""
+        while self.open and self.seen <= self.cap:
+            try:
+                chunk = os.read(self.fd, 65536)
+            except BlockingIOError:
+                return True
+            self.seen += len(chunk)
+            self.data += chunk[: self.cap - len(self.data)]
+            self.open = bool(chunk)
+        return self.open and self.seen <= self.cap
+
+    def text(self) -> tuple[str, bool]:
+        """The text, and whether all of it was UTF-8 (a character cut at the cap counts as such)."""
+        data = bytes(self.data)
+        try:
+            return data.decode(), True
+        except UnicodeDecodeError as error:
+            if self.seen > self.cap and error.reason == "unexpected end of data":
+                return data[: error.start].decode(), True
+            return data.decode(errors="replace"), False
+
+
+class Process:
+    """A started program or checker, and what is known of it and its children."""
+
+    def __init__(self, pid: int, report: int | None, streams: dict[str, Stream]) -> None:
+        self.pid, self.report, self.streams = pid, report, streams
+        self.started, self.ended = time.monotonic(), 0.0
+        self.status: int | None = None
+        self.reaped_cpu = self.live_cpu = 0.0
+        self.peak = 0
+        self.limit: str | None = None
+        self.stopped = False
+
+    @property
+    def cpu(self) -> float:
+        return self.reaped_cpu + self.live_cpu
+
+    def over(self, limit: str) -> None:
+        self.limit = self.limit or limit
+
+    def record(self, mechanism: str) -> dict:
+        status = None if self.limit or self.stopped else self.status  # of what the judge killed, nothing is to be told
+        texts = {name: stream.text() for name, stream in self.streams.items()}
+        return {
+            "exit": os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None,
+            "signal": os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None,
+            "wall": round(self.ended - self.started, 4),
+            "cpu": round(self.cpu, 4),
+            "memory": self.peak or None,
+            "limit": self.limit,
+            "stdout": texts["stdout"][0],
+            "stderr": texts["stderr"][0],
+            "channel": texts["channel"][0] if "channel" in texts else None,
+            "truncated": [name for name, stream in self.streams.items() if stream.seen > stream.cap],
+            "bytes": {name: self.streams[name].seen for name in ("stdout", "stderr")},
+            "encoding": "utf-8" if all(good for _, good in texts.values()) else "replaced",
+            "mechanism": {"memory": mechanism},
+        }
+
+
+class OwnUid:
+    """How a forked child gives up its powers just before exec: to a uid of its own. Local levels bring their own class."""
+
+    own_root = False
+    """Whether every program lives under a small init of its own, in a tree of files that vanishes with it."""
+
+    def enter(self, judge: Judge, role: str, limits: dict, report: int | None) -> None:
+        """Called in the child; `role` is "build", "program" or "checker". Returns in the process that is to exec."""
+        uid = judge.uids["checker" if role == "checker" else "program"]
+        resource.setrlimit(resource.RLIMIT_NPROC, (limits["processes"],) * 2)
+        if uid is not None:
+            os.setgroups([])
+            os.setresgid(uid, uid, uid)
+            os.setresuid(uid, uid, uid)
+        prctl(PR_SET_NO_NEW_PRIVS, 1)
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Judge:
+    def __init__(self, config: dict, confinement: OwnUid | None = None) -> None:
+        self.work = config["work"]
+        self.src, self.cwd, self.checker_src = (os.path.join(self.work, name) for name in ("src", "run", "checker"))
+        self.uids = {"program": config.get("uid"), "checker": config.get("checker_uid")}
+        self.scratch = [path for path in config.get("scratch", []) if os.path.isdir(path)]
+        self.cgroup = Cgroup() if config.get("cgroup") else None
+        self.isolation = config.get("isolation", {})
+        self.python = config.get("python") or sys.executable
+        self.confinement = confinement or OwnUid()
+        self.input, self.jobs, self.foreign = bytearray(), [], set()
+        self.program = self.checker = None
+        self.selector = selectors.DefaultSelector()
+
+    # -- the stream ------------------------------------------------------------------------------------------------
+
+    def serve(self) -> None:
+        """Answer jobs until stdin closes; then kill everything."""
+        self.output = os.dup(1)
+        os.dup2(os.open("/dev/null", os.O_RDWR), 1)
+        prctl(PR_SET_CHILD_SUBREAPER, 1)
+        prctl(PR_SET_DUMPABLE, 0)
+        woken, wake = os.pipe()
+        for fd in (woken, wake):
+            os.set_blocking(fd, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        self.selector.register(woken, selectors.EVENT_READ, lambda: os.read(woken, 4096))
+        self.selector.register(0, selectors.EVENT_READ, self.read_input)
+        version = ".".join(map(str, sys.version_info[:3]))
+        try:
+            self.say(
+                {"hello": {"protocol": PROTOCOL, "python": version, "uid": os.getuid(), "isolation": self.isolation}}
+            )
+            while True:
+                while not self.jobs:
+                    self.turn(None)
+                self.answer(self.jobs.pop(0))
+        except (EOFError, BrokenPipeError):
+            pass
+        finally:
+            self.kill()
+            for path in (self.cwd, self.src, self.checker_src, *self.scratch):
+                with contextlib.suppress(OSError):
+                    empty(path)
+
+    def turn(self, timeout: float | None) -> None:
+        for key, _ in self.selector.select(timeout):
+            key.data()
+
+    def read_input(self) -> None:
+        chunk = os.read(0, 1 << 20)
+        if not chunk:
+            raise EOFError
+        self.input += chunk
+        if b"\n" in chunk:
+            *lines, rest = self.input.split(b"\n")
+            self.jobs += lines
+            self.input = rest
+
+    def say(self, record: dict) -> None:
+        data = json.dumps(record).encode() + b"\n"
+        while data:
+            data = data[os.write(self.output, data) :]
+
+    # -- one job ---------------------------------------------------------------------------------------------------
+
+    def answer(self, line: bytes) -> None:
+        name = None
+        try:
+            job = json.loads(line)
+            name = job["id"]
+            self.run_job(job)
+            why = self.left()
+        except (EOFError, BrokenPipeError):
+            raise
+        except Exception as error:
+            self.kill()
+            self.say({"job": name, "fault": f"{type(error).__name__}: {error}"})
+        else:
+            self.say({"job": name, "end": {"clean": not why, "why": why}})
+
+    def run_job(self, job: dict) -> None:
+        limits, build, timeouts = job["limits"], job.get("build"), 0
+        self.lay(self.src, job["files"], 0o755, self.uids["program"] if build else None)
+        if build:
+            record, _ = self.run("build", build, build.get("limits", limits), self.src)
+            self.say({"job": job["id"], "build": record})
+            if record["exit"] != 0:
+                return
+            hand_over(self.src, os.getuid())
+        for test in job["tests"]:
+            head = {"job": job["id"], "test": test["id"]}
+            if timeouts >= job.get("max_timeouts", 2):
+                self.say({**head, "skipped": f"{timeouts} tests before it timed out"})
+                continue
+            if test.get("checker"):
+                self.lay(self.checker_src, test["checker"]["files"], 0o700, self.uids["checker"])
+            if not self.confinement.own_root:
+                fresh(self.cwd, 0o700, self.uids["program"])
+            program, checker = self.run("program", test, limits, self.cwd)
+            timeouts += program["limit"] in ("cpu", "wall")
+            self.say({**head, **program, **({"checker": checker} if checker else {})})
+
+    def lay(self, base: str, files: dict, mode: int, uid: int | None) -> None:
+        """A fresh directory with these files, all given to `uid` unless that is None."""
+        fresh(base, mode, None)
+        for name, text in files.items():
+            if name.startswith("/") or not {"", ".", ".."}.isdisjoint(name.split("/")):
+                raise Unable(f"bad file name {name!r}")
+            path = os.path.join(base, name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w", encoding="utf-8", newline="") as file:
+                file.write(text)
+        if uid is not None:
+            hand_over(base, uid)
+
+    def left(self) -> str:
+        """Clean the lane after a job; what could not be cleaned, or ''."""
+        uids = {str(uid) for uid in self.uids.values() if uid is not None}
+        if not self.kill():
+            return "processes left"
+        for path in (self.src, self.cwd, self.checker_src, *self.scratch):
+            if os.path.isdir(path) and empty(path):
+                return f"files left in {path}"
+        return "System V IPC left" if uids and system_v_of(uids) else ""
+
+    # -- one test --------------------------------------------------------------------------------------------------
+
+    def run(self, role: str, test: dict, limits: dict, cwd: str) -> tuple[dict, dict | None]:
+        """Run a program, with its checker beside it if it has one, to the end; none of their processes is left."""
+        spec, ours = test.get("checker"), []
+        kills = self.cgroup.oom_kills() if self.cgroup else 0
+        self.base = self.cgroup.used() if self.cgroup else 0
+        try:
+            passed = {}
+            if spec:
+                calls, calls_end = os.pipe()
+                answers, answers_end = os.pipe()
+                ours = [calls, calls_end, answers, answers_end]
+                passed = {"AGENTLOOP_CALLS": calls, "AGENTLOOP_CHANNEL": answers_end}
+                theirs = {"AGENTLOOP_CALLS": calls_end, "AGENTLOOP_ANSWERS": answers}
+                self.checker = self.start("checker", {**spec, "channel": True}, limits, self.checker_src, theirs)
+                test = {**test, "channel": False}
+            self.program = self.start(role, test, limits, cwd, passed)
+            close(ours)
+            ours = []
+            self.watch(limits)
+            self.program.stopped = self.program.status is None
+        finally:
+            close(ours)
+            ended, running = self.kill(), [p for p in (self.program, self.checker) if p]
+            self.program = self.checker = None
+            for process in running:
+                self.finish(process)
+        if not ended:
+            raise Unable("processes that cannot be killed")
+        if not self.confinement.own_root:
+            for path in self.scratch:
+                empty(path)
+        if self.cgroup and self.cgroup.oom_kills() > kills:
+            running[0].over("memory")
+        for process in running:
+            if process.cpu > limits["cpu"]:
+                process.over("cpu")
+            if process.peak > limits["memory"]:
+                process.over("memory")
+            if process.status is None and not process.limit and not process.stopped:
+                raise Unable("a program's exit status was lost")
+        records = [process.record("cgroup" if self.cgroup else "sampled") for process in running]
+        return records[0], records[1] if spec else None
+
+    def start(self, role: str, spec: dict, limits: dict, cwd: str, passed: dict[str, int]) -> Process:
+        """Start one process; `passed` are descriptors for it by the name of the variable that tells their number."""
+        src = self.checker_src if role == "checker" else self.src
+        argv = [item.replace("{src}", src).replace("{python}", self.python) for item in spec["argv"]]
+        stdin = os.memfd_create("stdin")
+        ends, streams = [stdin], {}
+        report = os.pipe() if self.confinement.own_root else None
+        failure, failed = os.pipe()
+        try:
+            with open(stdin, "wb", closefd=False) as file:
+                file.write(spec.get("stdin", "").encode(errors="surrogatepass"))
+            os.lseek(stdin, 0, os.SEEK_SET)
+            for name in ("stdout", "stderr", "channel")[: 3 if spec.get("channel") else 2]:
+                fd, end = os.pipe()
+                os.set_blocking(fd, False)
+                streams[name] = Stream(fd, limits["output"])
+                ends.append(end)
+            env = {**ENVIRONMENT, "HOME": cwd, "AGENTLOOP_CAP": str(limits["output"])}
+            env.update({name: str(3 + n) for n, name in enumerate((*list(streams)[2:], *passed))})
+            if "channel" in env:
+                env["AGENTLOOP_CHANNEL"] = env.pop("channel")
+            pid = os.fork()
+            if pid == 0:
+                self.become(role, argv, cwd, env, [*ends, *passed.values()], limits, failed, report and report[1])
+            process = Process(pid, report and report[0], streams)
+        finally:
+            close([failed, *ends, *([report[1]] if report else [])])
+        for stream in streams.values():
+            self.selector.register(stream.fd, selectors.EVENT_READ, lambda s=stream: self.drain(process, s))
+        with open(failure, "rb") as file:
+            message = file.read()
+        if message:
+            self.finish(process)
+            raise Unable(f"cannot start {argv[0]}: {message.decode(errors='replace')}")
+        return process
+
+    def become(self, role, argv, cwd, env, fds, limits, failed, report) -> None:  # type: ignore[no-untyped-def]
+        """In the forked child: turn into the program. Never returns."""
+        try:
+            os.setsid()
+            failed = fcntl.fcntl(failed, fcntl.F_DUPFD_CLOEXEC, 64)
+            report = report and fcntl.fcntl(report, fcntl.F_DUPFD_CLOEXEC, 64)
+            high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in fds]
+            for number, fd in enumerate(high):
+                os.dup2(fd, number)
+            for number in (signal.SIGPIPE, signal.SIGXFSZ):
+                signal.signal(number, signal.SIG_DFL)
+            with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+                file.write("1000")
+            os.umask(0o022)
+            cpu = int(limits["cpu"]) + 2
+            for name, value in (
+                ("CORE", 0), ("CPU", cpu), ("FSIZE", limits["file_size"]), ("NOFILE", limits["open_files"]),
+                ("STACK", min(STACK, limits["memory"])),
+            ):  # fmt: skip
+                number = getattr(resource, f"RLIMIT_{name}")
+                hard = resource.getrlimit(number)[1]
+                value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+                resource.setrlimit(number, (value, value))
+            os.chdir("/")
+            self.confinement.enter(self, role, limits, report)
+            os.chdir(cwd)
+            os.execvpe(argv[0], argv, env)
+        except BaseException as error:
+            os.write(failed, f"{type(error).__name__}: {error}".encode())
+        finally:
+            os._exit(127)
+
+    def drain(self, process: Process, stream: Stream) -> None:
+        if not stream.drain():
+            self.selector.unregister(stream.fd)
+            if stream.seen > stream.cap:
+                process.over("output")
+
+    def watch(self, limits: dict) -> None:
+        """Until the checker, or the program where there is none, has ended; who goes over a limit is killed."""
+        program, leader = self.program, self.checker or self.program
+        deadline, sample = leader.started + limits["wall"], leader.started + SAMPLE
+        while leader.status is None or (program.status is None and time.monotonic() < leader.ended + 1):
+            self.turn(max(0.0, min(deadline, sample) - time.monotonic()))
+            self.reap()
+            now = time.monotonic()
+            if now >= sample:
+                self.sample(limits)
+                sample = time.monotonic() + SAMPLE
+            if now >= deadline and leader.status is None:
+                (program if program.status is None else leader).over("wall")
+            for process in (program, leader):
+                if process.limit and process.status is None:
+                    self.kill(process)
+                    deadline = min(deadline, time.monotonic() + 2)  # a checker whose program is gone soon ends
+
+    def rows(self) -> dict:
+        """The judge's descendants: the checker's are those below it, all others (orphans too) the program's."""
+        table, parts = processes(self.foreign), {self.program: {}, self.checker: {}}
+        owner = {os.getpid(): self.program, 0: self.foreign, **dict.fromkeys(self.foreign, self.foreign)}
+        for pid in table:
+            chain = []
+            while pid in table and pid not in owner:
+                chain.append(pid)
+                pid = table[pid].parent
+            whose = owner.get(pid)
+            for step in reversed(chain):
+                whose = self.checker if self.checker and step == self.checker.pid else whose
+                if whose is self.foreign:
+                    self.foreign.add(step)
+                elif pid in owner:
+                    owner[step] = whose
+                    parts[whose][step] = table[step]
+        return parts
+
+    def sample(self, limits: dict) -> None:
+        for process, rows in self.rows().items():
+            if process is None:
+                continue
+            process.live_cpu = sum(row.cpu for row in rows.values())
+            used = sum(row.rss for row in rows.values())
+            if used > limits["memory"]:  # pages shared after a fork were counted more than once
+                exact = (
+                    self.cgroup.used() - self.base if self.cgroup else sum(own_share(*item) for item in rows.items())
+                )
+                used = min(used, exact)
+            process.peak = max(process.peak, used)
+            if process.peak > limits["memory"]:
+                process.over("memory")
+            if process.cpu > limits["cpu"]:
+                process.over("cpu")
+
+    def reap(self) -> bool:
+        """Collect every child that ended: ours, and orphans that fell to us. True when none is left.
+
+        That is a proof: the judge is the reaper of all its descendants, so each hangs below a child of the judge.
+        """
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return True
+            if pid == 0:
+                return False
+            process = self.checker if self.checker and pid == self.checker.pid else self.program
+            if process is None:
+                continue
+            process.reaped_cpu += usage.ru_utime + usage.ru_stime
+            process.live_cpu = 0.0
+            process.peak = max(process.peak, usage.ru_maxrss * 1024)
+            if pid == process.pid:
+                process.status, process.ended = status, time.monotonic()
+
+    def kill(self, process: Process | None = None) -> bool:
+        """Kill a process's whole tree, or all there is; False if something is still there after 10 seconds."""
+        until = time.monotonic() + 10
+        while time.monotonic() < until:
+            if self.reap():
+                return True
+            self.foreign.clear()
+            for number in (signal.SIGSTOP, signal.SIGKILL):  # stopped first: none forks between look and kill
+                parts = self.rows()
+                pids = parts[process] if process else {pid for rows in parts.values() for pid in rows}
+                for pid in pids:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, number)
+            if process and not pids:
+                return True
+            time.sleep(0.0005)  # dying takes the kernel a moment
+        return False
+
+    def finish(self, process: Process) -> None:
+        """After the end of a whole tree: read what is left in its pipes, and free them."""
+        for stream in process.streams.values():
+            if stream.fd in self.selector.get_map():
+                self.selector.unregister(stream.fd)
+            stream.drain()
+            os.close(stream.fd)
+            if stream.seen > stream.cap:
+                process.over("output")
+        process.live_cpu = 0.0
+        process.ended = process.ended or time.monotonic()
+        if process.report is not None:
+            with open(process.report, "rb") as file:
+                text = file.read()
+            process.status = int(text) if text else None
+
+
+ENVIRONMENT = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "LANG": "C.UTF-8",
+    "TZ": "UTC",
+    "PYTHONHASHSEED": "0",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "GOMAXPROCS": "2",
+}
+SAMPLE = 0.02
+"""Seconds between two looks at the processes of a running test."""
+
+
+class Row:
+    """A line of the process table: parent, CPU seconds (waited-for children included), resident bytes."""
+
+    __slots__ = ("cpu", "parent", "rss")
+
+    def __init__(self, fields: list[bytes]) -> None:
+        self.parent = int(fields[1])
+        self.cpu = sum(map(int, fields[11:15])) / TICK
+        self.rss = int(fields[21]) * PAGE
+
+
+def processes(skip: set) -> dict[int, Row]:
+    """The process table without `skip` and zombies (one whose other threads still run is none)."""
+    table = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) not in skip:
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()
+                if fields[0] not in b"ZX" or int(fields[17]) > 1:
+                    table[int(name)] = Row(fields)
+    return table
+
+
+def own_share(pid: int, row: Row) -> int:
+    """A process's proportional share of memory, or its resident size where the kernel does not tell us."""
+    with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+        return int(file.read().partition(b"\nPss:")[2].split(None, 1)[0]) * 1024
+    return row.rss
+
+
+class Cgroup:
+    """The memory figures of the cgroup that holds the lane alone, version 1 or 2."""
+
+    def __init__(self) -> None:
+        old = os.path.exists("/sys/fs/cgroup/memory/memory.oom_control")
+        self.stat = "/sys/fs/cgroup/memory/memory.stat" if old else "/sys/fs/cgroup/memory.stat"
+        self.events = "/sys/fs/cgroup/memory/memory.oom_control" if old else "/sys/fs/cgroup/memory.events"
+        self.key = "total_rss" if old else "anon"
+
+    def used(self) -> int:
+        return self._read(self.stat, self.key)
+
+    def oom_kills(self) -> int:
+        return self._read(self.events, "oom_kill")
+
+    @staticmethod
+    def _read(path: str, key: str) -> int:
+        with open(path) as file:
+            return next((int(line.split()[1]) for line in file if line.split()[0] == key), 0)
+
+
+def system_v_of(uids: set[str]) -> bool:
+    """Whether one of these uids still has shared memory, semaphores or message queues."""
+    for kind in ("shm", "sem", "msg"):
+        with contextlib.suppress(FileNotFoundError), open(f"/proc/sysvipc/{kind}") as file:
+            names, *lines = (line.split() for line in file)
+            if any(line[names.index(column)] in uids for line in lines for column in ("uid", "cuid")):
+                return True
+    return False
+
+
+def empty(path: str) -> bool:
+    """Remove everything in a directory, however deep and whatever its permissions; True if something is left."""
+    top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    serial = 0
+    try:
+        names = os.listdir(top)
+        while names:
+            name = names.pop()
+            with contextlib.suppress(OSError):
+                if not stat.S_ISDIR(os.lstat(name, dir_fd=top).st_mode):
+                    os.unlink(name, dir_fd=top)
+                    continue
+                os.chmod(name, 0o700, dir_fd=top)
+                inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=top)
+                try:
+                    for below in os.listdir(inner):  # a directory moves up instead: no depth is too great
+                        if stat.S_ISDIR(os.lstat(below, dir_fd=inner).st_mode):
+                            os.chmod(below, 0o700, dir_fd=inner)
+                            serial += 1
+                            os.rename(below, f".{serial}.old", src_dir_fd=inner, dst_dir_fd=top)
+                            names.append(f".{serial}.old")
+                        else:
+                            os.unlink(below, dir_fd=inner)
+                finally:
+                    os.close(inner)
+                os.rmdir(name, dir_fd=top)
+        return bool(os.listdir(top))
+    finally:
+        os.close(top)
+
+
+def fresh(path: str, mode: int, uid: int | None) -> None:
+    """An empty directory at `path`, owned by `uid` or by the judge."""
+    if os.path.isdir(path):
+        empty(path)
+        os.rmdir(path)
+    os.mkdir(path)
+    os.chmod(path, mode)
+    if uid is not None:
+        os.chown(path, uid, uid)
+
+
+def hand_over(base: str, uid: int) -> None:
+    """Give a directory and all in it to `uid`."""
+    for folder, _, names in os.walk(base):
+        for path in (folder, *(os.path.join(folder, name) for name in names)):
+            os.lchown(path, uid, uid)
+
+
+def close(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
+def prctl(option: int, value: int) -> None:
+    if _libc.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl {option}")
+
+
+def main(config: dict, confinement: OwnUid | None = None) -> None:
+    os.umask(0o022)
+    Judge(config, confinement).serve()
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
