@@ -176,8 +176,8 @@ def _explain(fault: Any, where: str) -> str:
         for name in place[:-1]:
             if name in Experiment.model_fields:
                 part = {"workload": WorkloadConfig, "models": ModelConfig, "strategies": StrategyConfig}.get(name, part)
-        prefix = ".".join(place[:-1])
-        return f"{where}: {unknown_name(f'key {prefix + chr(46) if prefix else str()}', place[-1], part.model_fields)}"
+        what = f"key of {'.'.join(place[:-1])}" if place[:-1] else "key"
+        return f"{where}: {unknown_name(what, place[-1], part.model_fields)}"
     if fault["type"] == "missing" or (fault["type"] == "too_short" and fault.get("input") == []):
         return f"{where}: key {key} is needed"
     return f"{where}: {key} = {fault.get('input')!r}: {fault['msg']}"

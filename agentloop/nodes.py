@@ -93,7 +93,8 @@ def run_visible() -> Node:
         code, extraction = state["code"], state["extraction"]
         candidate = Candidate(
             index=len(before), path=path, code=code, rule=extraction["rule"], added=extraction["added"],
-            outcome="no_code", detail=extraction["detail"], passed=0, total=len(context.problem.visible.tests), failure=None, report="",
+            outcome="no_code", detail=extraction["detail"], passed=0, total=len(context.problem.visible.tests),
+            failure=None, report="",
             signature=f"no_code:{extraction['detail']}", ast="", same_program=None, same_failure=None, execution=None,
         )  # fmt: skip
         update: dict[str, Any] = {}

@@ -1,7 +1,7 @@
 """How records lie in the store: JSON with its long texts taken out into content-addressed blobs, then compressed.
 
 Dialogues share long prefixes and loops repeat programs, so each text is kept once (`llm`'s log does the same). A long
-text inside a record becomes {"$": blob id}; a real one-key object {"$": ...} cannot occur, since records come from typed code.
+text inside a record becomes {"$": blob id}; a real object {"$": ...} cannot occur: records come from typed code.
 """
 
 from __future__ import annotations
@@ -21,15 +21,18 @@ if TYPE_CHECKING:
 LONG = 96
 """Texts of at least so many characters become blobs; below, the reference costs more than it saves."""
 
-# Names and phrases that nearly every record has: a preset dictionary halves small records. Part of the schema: never edit.
+# Names and phrases of nearly every record: a preset dictionary halves small ones. Part of the schema: never edit.
 _DICTIONARY = (
     b'{"truncated":[],"encoding":"utf-8","mechanism":{"memory":"cgroup"},"limit":null,"signal":null,"exit":0,"stderr":"",'
     b'"stdout":"","bytes":{"stdout":0,"stderr":0},"channel":"{\\"value\\": true}","wall":0.0,"cpu":0.0,"memory":'
     b'"request":{"messages":[{"role":"user","content":{"$":1}},{"role":"assistant","content":{"$":2}}],"params":'
     b'{"temperature":0.0,"max_tokens":768},"seed":,"sample":0,"occurrence":"0","role":"solver"},"reply":{"text":{"$":3},'
-    b'"finish_reason":"stop","prompt_tokens":,"completion_tokens":,"seconds":,"cost":null,"cached_tokens":0,"served_model":'
-    b'"update":{"candidates":[{"index":0,"path":"","code":{"$":4},"rule":"fence","added":[],"outcome":"failed","detail":"",'
-    b'"passed":0,"total":0,"failure":{"test":"0","show":"assert ","got":"","expected":""},"report":{"$":5},"signature":"",'
+    b'"finish_reason":"stop","prompt_tokens":,"completion_tokens":,"seconds":,"cost":null,"cached_tokens":0,'
+    b'"served_model":'
+    b'"update":{"candidates":[{"index":0,"path":"","code":{"$":4},"rule":"fence","added":[],"outcome":"failed",'
+    b'"detail":"",'
+    b'"passed":0,"total":0,"failure":{"test":"0","show":"assert ","got":"","expected":""},"report":{"$":5},'
+    b'"signature":"",'
     b'"ast":"","same_program":null,"same_failure":null,"execution":""}]},"decision":{"go":"repair_failed","reason":'
     b'"charged":{"calls":1,"prompt_tokens":,"completion_tokens":,"cost":0,"model_seconds":},"asks":[""],"runs":[""]'
 )
@@ -85,7 +88,7 @@ class Blobs:
         return value
 
     def verify(self) -> int:
-        """Read every blob and compare its digest; the number of blobs. Raises `AgentloopError` at the first wrong one."""
+        """Read every blob and compare its digest; their number. Raises `AgentloopError` at the first wrong one."""
         count = 0
         for blob, address, data in self._db.execute("SELECT id, hash, data FROM blobs"):
             if hashlib.sha256(_inflate(data)).digest() != address:

@@ -85,7 +85,7 @@ class LoopState(TypedDict):
     restarts: NotRequired[int]
     decision: NotRequired[Decision]
     charged: NotRequired[Annotated[dict[str, float], add]]
-    """Charged so far: calls, prompt_tokens, completion_tokens, cost, model_seconds, executions, and tokens:ROLE by role."""
+    """Charged so far: calls, prompt_tokens, completion_tokens, cost, model_seconds, executions, tokens:ROLE."""
     first: NotRequired[int]
     """Number of candidates before the wrapped loop began: its own budget counts from here."""
     limit: NotRequired[int | None]
