@@ -1,0 +1,99 @@
+"""Sandboxes: where programs run. `open_sandbox` is the one way from a name or a profile to a backend."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentloop.errors import UserError, unknown_name
+from agentloop.types import Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agentloop.protocols import Sandbox
+    from agentloop.types import Execution, Job, Json
+
+SPECS = ("auto", "docker", "local", "local-reduced")
+PROFILE_KEYS = ("description", "backend", "recipe", "cpus", "limits")
+
+
+def open_sandbox(spec: str, *, lanes: int, progress: Callable[[str], None] = lambda line: None) -> Sandbox:
+    """The sandbox of a spec, not yet started: `docker`, `local`, `local-reduced`, `auto`, or the path of a profile.
+
+    `auto` is docker where an engine answers, else local (which never falls below namespaces by itself). `progress` gets
+    a line for each step of what takes long (building an image). Raises `UserError`.
+    """
+    if spec.endswith(".toml"):
+        return _from_profile(Path(spec), lanes, progress)
+    if spec == "auto":
+        from agentloop.sandbox.engine import available
+
+        spec = "docker" if available(_recipe()).engine else "local"
+    return _backend(spec, lanes, progress, {})
+
+
+def _backend(name: str, lanes: int, progress: Callable[[str], None], settings: dict[str, Any]) -> Sandbox:
+    if name == "docker":
+        from agentloop.sandbox.docker import DockerSandbox
+
+        return DockerSandbox(settings.pop("recipe", _recipe()), lanes=lanes, progress=progress, **settings)
+    if name in ("local", "local-reduced"):
+        from agentloop.sandbox.local import LocalSandbox
+
+        return LocalSandbox(lanes=lanes, reduced=name == "local-reduced", **settings)
+    raise unknown_name("sandbox", name, SPECS)
+
+
+def _recipe() -> Path:
+    from agentloop.catalog import root
+
+    return root() / "sandboxes" / "docker"
+
+
+def _from_profile(path: Path, lanes: int, progress: Callable[[str], None]) -> Sandbox:
+    try:
+        profile = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UserError(f"sandbox profile {path}: {error}") from error
+    for key in profile:
+        if key not in PROFILE_KEYS:
+            raise unknown_name(f"key of sandbox profile {path}", key, PROFILE_KEYS)
+    settings = {key: profile[key] for key in ("recipe", "cpus") if key in profile}
+    if settings and profile.get("backend") != "docker":
+        raise UserError(f"sandbox profile {path}: {', '.join(settings)} are for the docker backend only")
+    if "recipe" in settings:
+        settings["recipe"] = path.resolve().parent / settings["recipe"]
+        if not (settings["recipe"] / "Dockerfile").is_file():
+            raise UserError(f"sandbox profile {path}: there is no {settings['recipe'] / 'Dockerfile'}")
+    sandbox = _backend(str(profile.get("backend", "")), lanes, progress, settings)
+    limits = profile.get("limits", {})
+    known = {field.name: type(getattr(Limits(), field.name)) for field in fields(Limits)}
+    for key, value in limits.items():
+        if key not in known:
+            raise unknown_name(f"limit of sandbox profile {path}", key, known)
+        if isinstance(value, bool) or not isinstance(value, int | known[key]) or value <= 0:
+            raise UserError(f"sandbox profile {path}: limits.{key} = {value!r} is no positive {known[key].__name__}")
+    return Limited(sandbox, limits) if limits else sandbox
+
+
+class Limited:
+    """A sandbox in which every job has these limits in place of its problem's; they are part of the environment."""
+
+    def __init__(self, sandbox: Sandbox, limits: dict[str, Any]) -> None:
+        self._sandbox, self._limits = sandbox, limits
+        self.name, self.lanes = sandbox.name, sandbox.lanes
+
+    async def start(self) -> dict[str, Json]:
+        """See `Sandbox.start`."""
+        return {**await self._sandbox.start(), "limits": self._limits}
+
+    async def execute(self, job: Job) -> Execution:
+        """See `Sandbox.execute`."""
+        return await self._sandbox.execute(replace(job, limits=Limits(**{**asdict(job.limits), **self._limits})))
+
+    async def close(self) -> None:
+        """See `Sandbox.close`."""
+        await self._sandbox.close()

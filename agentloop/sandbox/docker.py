@@ -1,0 +1,307 @@
+"""The docker sandbox: pooled lanes, each a long-lived container that runs the judge behind one attached stream.
+
+The judge is sent when a lane starts, so that image and judge never disagree. A lane's container goes by itself when its
+stream closes, so a killed owner leaves nothing; what it left between creating and starting one is reaped at next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from agentloop.errors import SandboxError, UserError
+from agentloop.hashing import text_digest
+from agentloop.sandbox import engine
+from agentloop.sandbox.lane import LINE_LIMIT, PROTOCOL
+from agentloop.sandbox.pool import Pool, Uids, take_uids
+from agentloop.types import Job, Limits, Test
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from docker import DockerClient
+
+    from agentloop.types import Execution, Json
+
+T = TypeVar("T")
+MIB = 2**20
+WORK, TMP, SHM, JUDGE_ROOM = 64 * MIB, 64 * MIB, 16 * MIB, 128 * MIB
+PIDS = 1024
+"""Tasks in a lane. What a program may start is limited by its uid, well below this: the judge can always act."""
+CAPABILITIES = ("SETUID", "SETGID", "KILL", "CHOWN", "FOWNER", "DAC_OVERRIDE")
+# Reads exactly the judge's source from the stream, so that what follows on it is the judge's.
+BOOT = """
+import os, sys
+size, source = int(sys.argv.pop()), b""
+while len(source) < size:
+    source += os.read(0, size - len(source)) or sys.exit(3)
+exec(compile(source, "judge.py", "exec"), {"__name__": "__main__"})
+"""
+PREFLIGHT = """
+import json, os
+status = dict(line.split(":\\t", 1) for line in open("/proc/self/status").read().splitlines() if ":\\t" in line)
+facts = {"uid": os.getuid(), "capabilities": int(status["CapEff"], 16), "groups": os.getgroups(),
+         "no_new_privileges": status["NoNewPrivs"], "seccomp": status["Seccomp"],
+         "interfaces": sorted(os.listdir("/sys/class/net"))}
+try:
+    open("/etc/agentloop-write", "w")
+except OSError:
+    facts["root"] = "read-only"
+print(json.dumps(facts))
+"""
+
+
+class DockerSandbox:
+    """Runs jobs in containers. `recipe` is the folder of the image's Dockerfile, `cpus` what one lane may use."""
+
+    name = "docker"
+
+    def __init__(
+        self, recipe: Path, *, lanes: int, cpus: float = 1.0, progress: Callable[[str], None] = lambda line: None
+    ) -> None:
+        self.recipe, self.lanes, self.cpus, self.progress = recipe, lanes, cpus, progress
+        self.image = ""
+        """The image's id, once started."""
+        self._judge = (Path(__file__).parent / "judge.py").read_bytes()
+        self._program_memory = Limits().memory
+        self._session = uuid.uuid4().hex
+        self._client: DockerClient | None = None
+        self._threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="docker")
+        self._pool = Pool(self._start_lane, lanes)
+        self._closed = False
+
+    async def start(self) -> dict[str, Json]:
+        """See `Sandbox.start`. Builds the image where it is missing and removes what dead owners left."""
+        self._client = await self._call(engine.connect)
+        await self._call(engine.reap, self._client)
+        self.image = await self._call(engine.ensure_image, self._client, self.recipe, self.progress)
+        packages = await self._call(engine.packages, self._client, self.image)
+        version = await self._call(self._client.version)
+        hello = await self._pool.hello()
+        await self._preflight()
+        return {
+            "backend": self.name,
+            "isolation": (
+                "docker: container without network, read-only root, own uid without capabilities, "
+                "no new privileges, seccomp filter, memory limited by cgroup"
+            ),
+            "toolchain": {"python": hello["python"]},
+            "host": f"{version['Os']}/{version['Arch']}",
+            "recipe": f"{engine.image_name(self.recipe)}, packages {text_digest(packages)[:12]}",
+            "protocol": PROTOCOL,
+            "judge": text_digest(self._judge.decode())[:12],
+        }
+
+    async def execute(self, job: Job) -> Execution:
+        """See `Sandbox.execute`. Raises `UserError` for a limit that no lane can give."""
+        if 2 * job.limits.processes > PIDS:
+            raise UserError(f"limits.processes is {job.limits.processes}; the docker sandbox gives up to {PIDS // 2}")
+        if job.limits.memory > self._program_memory:
+            await self._grow(job.limits.memory)
+        return await self._pool.run(job)
+
+    async def close(self) -> None:
+        """See `Sandbox.close`."""
+        if self._closed:
+            return
+        self._closed = True
+        await self._pool.close()
+        if self._client is not None:
+            with contextlib.suppress(SandboxError):  # an engine that is gone took its containers with it
+                await self._call(self._remove_all)
+            self._client.close()
+        self._threads.shutdown()
+
+    async def _call(self, function: Callable[..., T], *args: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)
+
+    # -- lanes -----------------------------------------------------------------------------------------------------
+
+    async def _start_lane(
+        self, pool: str
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Callable[[], Awaitable[None]]]:
+        uids = take_uids()
+        launch = asyncio.ensure_future(self._call(self._launch, uids, pool))
+        try:
+            container, stream = await asyncio.shield(launch)
+        except asyncio.CancelledError:  # the thread goes on: what it starts must not outlive us
+            with contextlib.suppress(Exception):
+                container, stream = await launch
+                stream.close()
+                await self._call(self._remove, container)
+            uids.release()
+            raise
+        except BaseException:
+            uids.release()
+            raise
+
+        async def kill() -> None:
+            try:
+                await self._call(self._remove, container)
+            finally:
+                uids.release()
+                transport.close()
+
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=LINE_LIMIT)
+        transport, protocol = await loop.create_connection(lambda: Demultiplexer(reader), sock=stream)
+        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        writer.write(self._judge)
+        return reader, writer, kill
+
+    def _launch(self, uids: Uids, pool: str) -> tuple[str, socket.socket]:
+        """Create a container, attach to its streams, start it. In a thread."""
+        from docker.types import LogConfig
+
+        client = self._engine()
+        config = {
+            "work": "/work",
+            "scratch": ["/tmp", "/dev/shm", "/dev/mqueue"],
+            "uid": uids.program,
+            "checker_uid": uids.checker,
+            "cgroup": True,
+            "isolation": {"engine": "docker"},
+        }
+        memory = self._lane_memory()
+        tmpfs = "nosuid,nodev,exec,nr_inodes=20000"
+        with engine.faults("start a lane"):
+            container = client.containers.create(
+                self.image,
+                ["/usr/bin/python3", "-I", "-S", "-c", BOOT, json.dumps(config), str(len(self._judge))],
+                name=f"agentloop-{self._session[:8]}-{pool}-{uids.program}",
+                hostname="sandbox",
+                labels={**engine.owner_labels(), engine.SESSION: self._session},
+                stdin_open=True,
+                auto_remove=True,
+                network_mode="none",
+                read_only=True,
+                tmpfs={"/work": f"{tmpfs},size={WORK},mode=0711", "/tmp": f"{tmpfs},size={TMP},mode=1777"},
+                shm_size=SHM,
+                cap_drop=["ALL"],
+                cap_add=list(CAPABILITIES),
+                security_opt=["no-new-privileges"],
+                pids_limit=PIDS,
+                mem_limit=memory,
+                memswap_limit=memory,
+                nano_cpus=int(self.cpus * 1e9),
+                log_config=LogConfig(type=LogConfig.types.NONE),  # else the engine keeps all output on disk
+            )
+            name = str(container.id)
+            try:
+                streams = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+                stream = _take_over(client.api.attach_socket(name, params=streams))
+                container.start()
+            except BaseException:
+                engine.remove(client, name)
+                raise
+        return name, stream
+
+    def _engine(self) -> DockerClient:
+        if self._client is None:
+            raise SandboxError("the docker sandbox is not started", retryable=False)
+        return self._client
+
+    def _remove(self, container: str) -> None:
+        with engine.faults("remove a lane"):
+            engine.remove(self._engine(), container)
+
+    def _own(self) -> list[str]:
+        found = self._engine().containers.list(
+            all=True, filters={"label": f"{engine.SESSION}={self._session}"}, sparse=True
+        )
+        return [str(container.id) for container in found]
+
+    def _remove_all(self) -> None:
+        with engine.faults("remove the lanes"):
+            for container in self._own():
+                engine.remove(self._engine(), container)
+
+    # -- limits and preflight --------------------------------------------------------------------------------------
+
+    def _lane_memory(self) -> int:
+        return self._program_memory + WORK + TMP + SHM + JUDGE_ROOM
+
+    async def _grow(self, memory: int) -> None:
+        """Let programs have more memory: in lanes to come, and in those that run."""
+        self._program_memory = memory
+        await self._call(self._grow_lanes)
+
+    def _grow_lanes(self) -> None:
+        import docker
+
+        memory = self._lane_memory()
+        with engine.faults("give lanes more memory"):
+            for container in self._own():
+                with contextlib.suppress(docker.errors.NotFound):
+                    self._engine().api.update_container(container, mem_limit=memory, memswap_limit=memory)
+
+    async def _preflight(self) -> None:
+        """Look from inside whether the engine did what it was asked: not every engine that speaks Docker does."""
+        test = Test("facts", "stdio", {"stdin": ""}, None, "text", "")
+        record = (await self._pool.run(Job("python", PREFLIGHT, (test,), Limits()))).tests[0]
+        try:
+            facts = json.loads(record["stdout"])
+        except ValueError as error:
+            raise SandboxError(f"docker: the preflight program did not run: {record['stderr'][-300:]}") from error
+        uid = facts.pop("uid")
+        wanted = {
+            "capabilities": 0,
+            "groups": [],
+            "no_new_privileges": "1",
+            "seccomp": "2",
+            "interfaces": ["lo"],
+            "root": "read-only",
+        }
+        wrong = {key: facts.get(key) for key in wanted if facts.get(key) != wanted[key]}
+        if wrong or uid == 0:
+            raise UserError(f"this Docker engine does not isolate as asked: {json.dumps({'uid': uid, **wrong})}")
+
+
+def _take_over(attached: Any) -> socket.socket:
+    """A socket of our own for an attached stream; what the SDK made for it, which no event loop takes, is closed."""
+    raw = getattr(attached, "_sock", None)
+    if not isinstance(raw, socket.socket):
+        raise OSError("this kind of connection to the engine carries no lanes; use a unix socket or plain TCP")
+    stream = socket.socket(fileno=os.dup(raw.fileno()))
+    stream.setblocking(False)
+    attached.close()
+    raw.close()
+    return stream
+
+
+class Demultiplexer(asyncio.StreamReaderProtocol):
+    """Takes the engine's frames apart: stdout goes to the reader; the end of stderr becomes the reason of a loss.
+
+    A frame is 8 bytes (stream 1 or 2, three zeros, length of 4 bytes, big end first) and its data.
+    """
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        super().__init__(reader)
+        self._reader, self._frames, self._stderr = reader, bytearray(), b""
+
+    def data_received(self, data: bytes) -> None:
+        self._frames += data
+        begin = 0
+        while len(self._frames) >= begin + 8:
+            end = begin + 8 + int.from_bytes(self._frames[begin + 4 : begin + 8], "big")
+            if len(self._frames) < end:
+                break
+            payload = bytes(self._frames[begin + 8 : end])
+            if self._frames[begin] == 1:
+                self._reader.feed_data(payload)
+            else:
+                self._stderr = (self._stderr + payload)[-2000:]
+            begin = end
+        del self._frames[:begin]
+
+    def eof_received(self) -> bool:
+        if self._stderr:
+            self._reader.set_exception(OSError(self._stderr.decode(errors="replace").strip()))
+        return bool(super().eof_received())
