@@ -103,6 +103,9 @@ def _stopped(record: dict[str, Json]) -> _Result | None:
 
 def _stdio(test: Test, record: dict[str, Json]) -> _Result:
     if record["exit"] != 0:
+        answer = _answer(record)  # the driver tells of an exception that nobody caught
+        if answer is not None and "exception" in answer:
+            return _raised(answer["exception"])
         detail = exception_name(record["stderr"]) or f"exit {record['exit']}"
         return "runtime_error", detail, _tail(record["stderr"] or record["stdout"])
     assert test.expected is not None
@@ -169,7 +172,7 @@ def _raised(exception: Json) -> _Result:
         exception = {}
     name = str(exception.get("type") or "Exception")
     text = str(exception.get("traceback") or f"{name}: {exception.get('message', '')}")
-    if name == "SystemExit":
+    if name in ("SystemExit", "ProgramGone"):  # the second is the proxy's word for a process that is no more
         return "runtime_error", "early_exit", _tail(text)
     return "runtime_error", name, _tail(text)
 

@@ -1,0 +1,114 @@
+"""Workloads: where problems come from. A name (`humaneval`, `mbpp`, `jsonl`), an entry point, or a Python file."""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from agentloop.errors import UserError, unknown_name
+from agentloop.fetch import Progress, silent
+from agentloop.hashing import digest
+from agentloop.types import Problem
+
+BUILT_IN = ("humaneval", "jsonl", "mbpp")
+GROUP = "agentloop.workloads"
+"""Entry points of other packages: a function `load(data: Path | None) -> Iterable[Problem]`."""
+
+
+def load(name: str, data: Path | None, progress: Progress = silent) -> list[Problem]:
+    """All problems of a workload, in its own order.
+
+    `name` is a built-in name, the name of an entry point, or the path of a Python file with a function
+    `load(data: Path | None) -> Iterable[Problem]`. Raises `UserError` for an unknown name, data that cannot be read
+    (with line and field), a workload without problems, and two problems of one id.
+    """
+    problems = list(_source(name, data, progress))
+    if not problems:
+        raise UserError(f"workload {name!r} holds no problem")
+    seen: set[str] = set()
+    for problem in problems:
+        if problem.id in seen:
+            raise UserError(f"workload {name!r}: two problems have the id {problem.id!r}")
+        seen.add(problem.id)
+    return problems
+
+
+def names() -> list[str]:
+    """The known names of workloads, built in or of installed packages."""
+    return sorted({*BUILT_IN, *(entry.name for entry in entry_points(group=GROUP))})
+
+
+def _source(name: str, data: Path | None, progress: Progress) -> Iterable[Problem]:
+    if name == "humaneval":
+        from agentloop.workloads import humaneval
+
+        return humaneval.load(data, progress)
+    if name == "mbpp":
+        from agentloop.workloads import mbpp
+
+        return mbpp.load(data)
+    if name == "jsonl":
+        from agentloop.workloads import jsonl
+
+        return jsonl.load(data)
+    if name.endswith(".py"):
+        return _function(Path(name))(data)
+    entry = next(iter(entry_points(group=GROUP, name=name)), None)
+    if entry is None:
+        raise unknown_name("workload", name, names())
+    try:
+        found: Iterable[Problem] = entry.load()(data)
+    except ImportError as error:
+        raise UserError(f"workload {name!r}: entry point {entry.value} cannot be imported: {error}") from error
+    return found
+
+
+def _function(path: Path) -> Callable[[Path | None], Iterable[Problem]]:
+    if not path.is_file():
+        raise UserError(f"workload {str(path)!r}: no such file")
+    try:
+        function = runpy.run_path(str(path), run_name=f"agentloop_workload_{path.stem}").get("load")
+    except Exception as error:
+        raise UserError(f"workload {path} cannot be loaded: {type(error).__name__}: {error}") from error
+    if not callable(function):
+        raise UserError(f"workload {path} has no function load(data)")
+    loader: Callable[[Path | None], Iterable[Problem]] = function
+    return loader
+
+
+def select(
+    problems: Sequence[Problem],
+    patterns: Sequence[str] = (),
+    every: int | None = None,
+    offset: int = 0,
+    limit: int | None = None,
+) -> list[Problem]:
+    """Some problems, in their order: those that match a pattern, of these each `every`-th from `offset`, up to `limit`.
+
+    A pattern is an id or a glob over ids (`HumanEval/1*`). Raises `UserError` for a pattern that matches nothing, with
+    the nearest ids, and when nothing is left.
+    """
+    if (every is not None and every < 1) or offset < 0 or (limit is not None and limit < 0):
+        raise UserError(
+            f"problems: every={every}, offset={offset}, limit={limit}: every is 1 or more, none is negative"
+        )
+    ids = [problem.id for problem in problems]
+    for pattern in patterns:
+        if not any(fnmatchcase(id, pattern) for id in ids):
+            near = get_close_matches(pattern, ids, n=3, cutoff=0.4) or ids[:3]
+            raise UserError(f"no problem matches {pattern!r}: nearest: {', '.join(near)} ({len(ids)} in all)")
+    chosen = [each for each in problems if not patterns or any(fnmatchcase(each.id, pattern) for pattern in patterns)]
+    chosen = chosen[offset :: every or 1][:limit]
+    if not chosen:
+        raise UserError(f"problems: nothing is left of {len(ids)} (every={every}, offset={offset}, limit={limit})")
+    return chosen
+
+
+def problem_digest(problem: Problem) -> str:
+    """SHA-256 (hex) of everything in a problem: two problems with one digest ask and test the same."""
+    return digest(asdict(problem))

@@ -1,0 +1,199 @@
+"""Our own format of problems: one JSON object a line, no code. Documented in `docs/reference/jsonl.md`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from agentloop.compare import text_agrees, value_agrees
+from agentloop.errors import UserError
+from agentloop.plain import Unplain, decode, to_source
+from agentloop.types import Json, Limits, Problem, Suite, Test
+from agentloop.workloads.asserts import call_test, script_test
+from agentloop.workloads.records import read_records
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class TestRecord(_Model):
+    """One test: exactly one of `stdout` (with `stdin`), `args` (with `kwargs` and `value`), `assert`, `script`."""
+
+    __test__ = False
+
+    id: str | None = None
+    stdin: str = ""
+    stdout: str | None = None
+    args: list[Any] | None = None
+    kwargs: dict[str, Any] = Field(default_factory=dict)
+    value: Any = None
+    condition: str | None = Field(default=None, alias="assert")
+    script: str | None = None
+    in_process: bool = False
+    checker: str | None = None
+    show: str | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> TestRecord:
+        given = self.model_fields_set
+        kinds = given & {"stdout", "args", "condition", "script"}
+        if len(kinds) != 1:
+            raise ValueError("a test has exactly one of stdout, args, assert, script")
+        allowed = {"id", "show", *_FIELDS[next(iter(kinds))]}
+        if given - allowed:
+            raise ValueError(f"{', '.join(sorted(given - allowed))} does not go with {', '.join(sorted(allowed))}")
+        return self
+
+
+_FIELDS = {
+    "stdout": ("stdin", "stdout", "checker"),
+    "args": ("args", "kwargs", "value", "checker"),
+    "condition": ("condition",),
+    "script": ("script", "in_process"),
+}
+
+
+class LimitsRecord(_Model):
+    """What differs from the default limits of a test: seconds and bytes."""
+
+    model_config = ConfigDict(strict=False)
+
+    cpu: float | None = Field(default=None, gt=0)
+    wall: float | None = Field(default=None, gt=0)
+    memory: int | None = Field(default=None, gt=0)
+    output: int | None = Field(default=None, gt=0)
+    processes: int | None = Field(default=None, gt=0)
+    file_size: int | None = Field(default=None, gt=0)
+    open_files: int | None = Field(default=None, gt=0)
+
+
+class ProblemRecord(_Model):
+    """One line of the file. With `entry_point` the program is a function, without it reads stdin and writes stdout."""
+
+    id: str = Field(min_length=1)
+    statement: str = Field(min_length=1)
+    language: str = "python"
+    entry_point: str | None = None
+    hidden: list[TestRecord] = Field(min_length=1)
+    visible: list[TestRecord] = Field(default_factory=list)
+    references: list[str] = Field(default_factory=list)
+    prelude: str = ""
+    stub: str = ""
+    limits: LimitsRecord = LimitsRecord()
+
+
+def load(data: Path | None) -> list[Problem]:
+    """All problems of a file. Raises `UserError` naming line and field of the first record that is wrong."""
+    if data is None:
+        raise UserError("workload jsonl needs its data file: --data PROBLEMS.jsonl")
+    problems = []
+    places: dict[str, str] = {}
+    for place, record in read_records(data):
+        try:
+            parsed = ProblemRecord.model_validate(record)
+        except ValidationError as error:
+            fault = error.errors(include_url=False)[0]
+            message = fault["msg"].removeprefix("Value error, ")
+            if fault["type"] == "extra_forbidden":
+                message = "is no field of this format"
+            raise UserError(f"{place}: field {_path(fault['loc'])!r}: {message}") from error
+        if parsed.id in places:
+            raise UserError(f"{place}: field 'id': {parsed.id!r} is the id of {places[parsed.id]} too")
+        places[parsed.id] = place
+        problems.append(_problem(place, parsed, data.name.partition(".")[0]))
+    return problems
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    return text.removeprefix(".") or "record"
+
+
+def _problem(place: str, record: ProblemRecord, workload: str) -> Problem:
+    limits = record.limits.model_dump(exclude_none=True)
+    suites: dict[Literal["visible", "hidden"], Suite] = {}
+    names: tuple[Literal["visible", "hidden"], ...] = ("visible", "hidden")
+    for name in names:
+        tests = []
+        for index, test in enumerate(getattr(record, name)):
+            try:
+                tests.append(_test(test, test.id or f"{name[0]}{index + 1}", record.entry_point))
+            except ValueError as error:
+                raise UserError(f"{place}: field '{name}[{index}]': {error}") from error
+        if len({test.id for test in tests}) < len(tests):
+            raise UserError(f"{place}: field {name!r}: two tests have one id")
+        suites[name] = Suite(name, tuple(tests))
+    return Problem(
+        id=record.id,
+        workload=f"jsonl:{workload}",
+        statement=record.statement,
+        interface="function" if record.entry_point else "stdio",
+        visible=suites["visible"],
+        hidden=suites["hidden"],
+        language=record.language,
+        entry_point=record.entry_point,
+        prelude=record.prelude,
+        stub=record.stub,
+        references=tuple(record.references),
+        limits=Limits(**limits),
+    )
+
+
+def _test(record: TestRecord, id: str, entry: str | None) -> Test:
+    if record.stdout is not None:
+        if entry:
+            raise ValueError("a test on stdout needs a problem without entry_point")
+        checker = record.checker or "text"
+        _known(checker, lambda: text_agrees(checker, "", ""))
+        show = f"stdin:\n{record.stdin}\nstdout:\n{record.stdout}"
+        return Test(id, "stdio", {"stdin": record.stdin}, {"stdout": record.stdout}, checker, record.show or show)
+    if not entry:
+        raise ValueError("a test that calls a function needs the problem's entry_point")
+    if record.args is not None:
+        return _call(record, record.args, id, entry)
+    if record.script is not None:
+        show = record.show or record.script
+        return script_test(id, record.script, entry, show=show, in_process=record.in_process)
+    source = (record.condition or "").strip()
+    show = record.show or f"assert {source}"
+    try:
+        condition = ast.parse(source, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ValueError(f"assert is no Python expression: {error}") from error
+    return call_test(id, condition, entry, show=show) or script_test(id, f"assert {source}", entry, show=show)
+
+
+def _known(checker: str, trial: Callable[[], bool]) -> None:
+    """Refuse a checker that does not exist or lacks its number, before anything runs."""
+    try:
+        trial()
+    except ValueError as error:
+        raise ValueError(f"checker {checker!r}: {error}") from error
+
+
+def _call(record: TestRecord, args: list[Json], id: str, entry: str) -> Test:
+    checker = record.checker or "equal"
+    valued = checker not in ("truthy", "falsy")
+    if valued != ("value" in record.model_fields_set):
+        raise ValueError(f"checker {checker!r} {'needs a' if valued else 'takes no'} value")
+    _known(checker, lambda: value_agrees(checker, 0, 0))
+    for part in (args, *record.kwargs.values(), record.value):
+        try:
+            decode(part)
+        except Unplain as error:
+            raise ValueError(str(error)) from error
+    named = [f"{name}={to_source(part)}" for name, part in record.kwargs.items()]
+    call = f"{entry}({', '.join([*map(to_source, args), *named])})"
+    if checker == "equal":
+        show = f"assert {call} == {to_source(record.value)}"
+    elif valued:
+        show = f"{call} gives {to_source(record.value)} (checker {checker})"
+    else:
+        show = f"assert {call}" if checker == "truthy" else f"assert not {call}"
+    input = {"function": entry, "args": args, "kwargs": record.kwargs}
+    return Test(id, "call", input, {"value": record.value} if valued else None, checker, record.show or show)
