@@ -132,21 +132,26 @@ class Process:
 
 
 class OwnUid:
-    """How a forked child gives up its powers just before exec: to a uid of its own. Local levels bring their own class."""
+    """How a forked child gives up its powers just before exec: to a uid of its own, then whatever `harden` adds."""
 
     own_root = False
-    """Whether every program lives under a small init of its own, in a tree of files that vanishes with it."""
+    """Whether each program lives under a small init of its own, with writable directories that vanish with it."""
+
+    def __init__(self, harden=None) -> None:  # type: ignore[no-untyped-def]
+        self.harden = harden
 
     def enter(self, judge: Judge, role: str, limits: dict, report: int | None) -> None:
         """Called in the child; `role` is "build", "program" or "checker". Returns in the process that is to exec."""
         uid = judge.uids["checker" if role == "checker" else "program"]
-        resource.setrlimit(resource.RLIMIT_NPROC, (limits["processes"],) * 2)
         if uid is not None:
+            resource.setrlimit(resource.RLIMIT_NPROC, (limits["processes"],) * 2)
             os.setgroups([])
             os.setresgid(uid, uid, uid)
             os.setresuid(uid, uid, uid)
         prctl(PR_SET_NO_NEW_PRIVS, 1)
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if self.harden:
+            self.harden(judge, role, limits)
 
 
 class Judge:

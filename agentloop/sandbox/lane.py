@@ -49,6 +49,8 @@ class Lane:
     async def greet(self) -> dict[str, Json]:
         """Wait for the judge's hello. Raises `SandboxError` if none comes or its protocol is another one."""
         line = await self._line(HELLO_TIMEOUT)
+        if "fault" in line:
+            raise SandboxError(f"the lane did not start: {line['fault']}")
         self.hello = line.get("hello") or {}
         if self.hello.get("protocol") != PROTOCOL:
             raise SandboxError(f"the judge speaks protocol {self.hello.get('protocol')}, not {PROTOCOL}")

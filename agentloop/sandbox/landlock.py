@@ -1,0 +1,146 @@
+"""The level below namespaces (`local-reduced`): Landlock and a system call filter around each program, and its lane.
+
+Started as `python landlock.py CONFIG` it makes a lane's directory, locks it, and becomes the judge. Stdlib only.
+What this level does not hide: the process table, load and other facts of the machine, and the host's own files under
+/usr. What it refuses: files elsewhere, sockets, signals and tracing beyond the program, new namespaces.
+"""
+
+# ruff: noqa: PTH  (as in the judge)
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import importlib
+import json
+import os
+import resource
+import shutil
+import struct
+import sys
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PREFIX = "agentloop-lane-"
+"""Lane directories in the temporary directory; each holds a lock while its lane lives."""
+_CREATE, _ADD_RULE, _RESTRICT = 444, 445, 446
+_READ = 1 << 0 | 1 << 2 | 1 << 3  # execute, read files, read directories
+_FILE = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15  # the rights that a file can have
+_HANDLED = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
+"""ABI version -> all rights over files that it knows."""
+_NO_DEVICE = ~(1 << 6 | 1 << 11)
+_SIGNAL_ABI = 6
+READABLE = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/nix/store", "/etc/ld.so.cache", "/etc/alternatives")
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+_FACTS = ("/proc/self", "/proc/cpuinfo", "/proc/meminfo")
+
+
+def _call(number: int, *args: Any) -> int:
+    libc = ctypes.CDLL(None, use_errno=True)
+    result = int(libc.syscall(number, *args))
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result
+
+
+def abi() -> int:
+    """Landlock's version here; 0 where there is none."""
+    try:
+        return _call(_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(1))
+    except OSError:
+        return 0
+
+
+def restrict(readable: list[str], writable: list[str]) -> None:
+    """Leave this process only these paths: what is under the first to read and execute, under the second everything.
+
+    From ABI 4 on TCP, and from 6 on signals and abstract sockets beyond this process and its children are refused too.
+    """
+    version = abi()
+    handled = _HANDLED[max(key for key in _HANDLED if key <= version)]
+    network = 3 if version >= 4 else 0
+    scoped = 3 if version >= _SIGNAL_ABI else 0
+    attributes = struct.pack("QQQ", handled, network, scoped)[: 24 if version >= 6 else 16 if version >= 4 else 8]
+    ruleset = _call(_CREATE, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0))
+    for paths, rights in ((readable, _READ), (writable, handled & _NO_DEVICE)):
+        for path in paths:
+            try:
+                fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            except FileNotFoundError:
+                continue
+            allowed = rights if os.path.isdir(path) else rights & _FILE
+            rule = struct.pack("=Qi", allowed & handled, fd)
+            _call(_ADD_RULE, ruleset, 1, rule, ctypes.c_uint32(0))
+            os.close(fd)
+    _call(_RESTRICT, ruleset, ctypes.c_uint32(0))
+    os.close(ruleset)
+
+
+def harden(config: dict[str, Any]) -> Callable[[Any, str, dict[str, Any]], None]:
+    """What the judge calls in each child just before exec."""
+    seccomp = importlib.import_module("seccomp")
+    others = sum(1 for _ in _threads_of(os.getuid()))
+
+    def enter(judge: Any, role: str, limits: dict[str, Any]) -> None:
+        shared = judge.uids["program"] is None
+        if shared:  # the kernel counts all of the user's threads; room for what else the user may start meanwhile
+            hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+            count = others + limits["processes"] + 200
+            count = count if hard == resource.RLIM_INFINITY else min(count, hard)
+            resource.setrlimit(resource.RLIMIT_NPROC, (count, count))
+        src = judge.checker_src if role == "checker" else judge.src
+        readable = [*config["readable"], *_FACTS, *([] if role == "build" else [src])]
+        restrict(readable, [*_DEVICES, src if role == "build" else judge.cwd])
+        only = os.getpid() if shared and abi() < _SIGNAL_ABI else None
+        seccomp.apply(seccomp.program(reduced=True, only_signal=only))
+
+    return enter
+
+
+def _threads_of(uid: int) -> Iterator[str]:
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if os.stat(f"/proc/{name}").st_uid == uid:
+                yield from os.listdir(f"/proc/{name}/task")
+
+
+def lane_directory() -> str:
+    """A new directory for a lane, locked while this process lives."""
+    path = tempfile.mkdtemp(prefix=PREFIX)
+    os.chmod(path, 0o711)
+    fcntl.flock(os.open(path, os.O_RDONLY | os.O_DIRECTORY), fcntl.LOCK_EX)
+    return path
+
+
+def sweep() -> list[str]:
+    """Remove the directories of lanes that were killed before they could; their paths."""
+    removed = []
+    for entry in os.scandir(tempfile.gettempdir()):
+        if not entry.name.startswith(PREFIX) or not entry.is_dir(follow_symlinks=False):
+            continue
+        with contextlib.suppress(OSError):
+            fd = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(entry.path)
+                removed.append(entry.path)
+            finally:
+                os.close(fd)
+    return removed
+
+
+def main(config: dict[str, Any]) -> None:
+    judge = importlib.import_module("judge")
+    work = lane_directory()
+    try:
+        judge.main({**config, "work": work}, judge.OwnUid(harden(config)))
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+    main(json.loads(sys.argv[1]))

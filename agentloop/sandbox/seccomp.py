@@ -1,0 +1,123 @@
+"""A system call filter (seccomp, classic BPF) for the local sandbox's programs, built by hand: no library is needed.
+
+Stdlib only, and usable without the package around it, like everything that is started inside a lane.
+Numbers are the kernel's: x86-64 from `asm/unistd_64.h`, aarch64 from `asm-generic/unistd.h`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import struct
+import sys
+
+PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, SECCOMP_MODE_FILTER = 22, 38, 2
+_MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
+# fmt: off
+_REFUSED = {  # name: (x86-64, aarch64); each ends with EPERM
+    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272),
+    "pidfd_getfd": (438, 438), "process_madvise": (440, 440), "add_key": (248, 217), "request_key": (249, 218),
+    "keyctl": (250, 219), "bpf": (321, 280), "perf_event_open": (298, 241), "mount": (165, 40), "umount2": (166, 39),
+    "pivot_root": (155, 41), "chroot": (161, 51), "open_tree": (428, 428), "move_mount": (429, 429),
+    "fsopen": (430, 430), "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433),
+    "mount_setattr": (442, 442), "unshare": (272, 97), "setns": (308, 268), "userfaultfd": (323, 282),
+    "kexec_load": (246, 104), "kexec_file_load": (320, 294), "init_module": (175, 105), "finit_module": (313, 273),
+    "delete_module": (176, 106), "reboot": (169, 142), "swapon": (167, 224), "swapoff": (168, 225), "acct": (163, 89),
+    "quotactl": (179, 60), "quotactl_fd": (443, 443), "open_by_handle_at": (304, 265), "settimeofday": (164, 170),
+    "clock_settime": (227, 112), "clock_adjtime": (305, 266), "adjtimex": (159, 171), "sethostname": (170, 161),
+    "setdomainname": (171, 162), "syslog": (103, 116), "vhangup": (153, 58), "fanotify_init": (300, 262),
+    "lookup_dcookie": (212, 18), "modify_ldt": (154, None), "iopl": (172, None), "ioperm": (173, None),
+}
+_ABSENT = {  # ends with ENOSYS: libraries then take the older way, which the filter can look into
+    "clone3": (435, 435), "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
+}
+_SHARED = {  # refused too where the host's System V IPC and message queues are not hidden by a namespace
+    "shmget": (29, 194), "semget": (64, 190), "msgget": (68, 186), "mq_open": (240, 180),
+}
+_SIGNALS = {  # first argument: the process that gets the signal
+    "kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240), "pidfd_send_signal": (424, 424),
+}
+_CLONE, _SOCKET, _IOCTL, _PRLIMIT = (56, 220), (41, 198), (16, 29), (302, 261)
+# fmt: on
+_NEW_NAMESPACES = 0x7E020080
+"""CLONE_NEW{TIME,NS,CGROUP,UTS,IPC,USER,PID,NET}"""
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+_LOAD, _EQUAL, _GREATER_EQUAL, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
+_NUMBER, _ARCHITECTURE, _FIRST, _SECOND = 0, 4, 16, 24
+
+
+def machine_is_known() -> bool:
+    return os.uname().machine in _MACHINES
+
+
+def program(*, reduced: bool = False, only_signal: int | None = None) -> bytes:
+    """The filter as an array of `sock_filter`.
+
+    In a namespace of its own a program may have sockets of the families that the namespace confines; `reduced` refuses
+    all sockets, and shared IPC. `only_signal` is the one process that signals may be sent to (its own group apart).
+    Raises `OSError` on a machine whose system calls are not known here.
+    """
+    if not machine_is_known():
+        raise OSError(errno.ENOSYS, f"no system call filter for {os.uname().machine}")
+    column, architecture = _MACHINES[os.uname().machine]
+    out: list[tuple[int, int, int, int]] = []
+
+    def stop(code: int) -> tuple[int, int, int, int]:
+        return (_RETURN, 0, 0, _ERRNO | code)
+
+    def when(call: tuple[int, int | None], body: list[tuple[int, int, int, int]]) -> None:
+        if call[column] is not None:
+            out.extend([(_EQUAL, 0, len(body), call[column] or 0), *body])
+
+    out += [(_LOAD, 0, 0, _ARCHITECTURE), (_EQUAL, 1, 0, architecture), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, _NUMBER)]
+    if column == 0:  # the x32 numbers would slip past every comparison
+        out += [(_GREATER_EQUAL, 0, 1, 0x40000000), stop(errno.ENOSYS)]
+    for call in (*_REFUSED.values(), *(_SHARED.values() if reduced else ())):
+        when(call, [stop(errno.EPERM)])
+    for call in _ABSENT.values():
+        when(call, [stop(errno.ENOSYS)])
+    allow = (_RETURN, 0, 0, _ALLOW)
+    when(_CLONE, [(_LOAD, 0, 0, _FIRST), (_ANY_BIT, 0, 1, _NEW_NAMESPACES), stop(errno.EPERM), allow])
+    families = [(_EQUAL, len(_FAMILIES) - n, 0, family) for n, family in enumerate(_FAMILIES)]
+    limited = [(_LOAD, 0, 0, _FIRST), *families, stop(errno.EAFNOSUPPORT), allow]
+    when(_SOCKET, [stop(errno.EACCES)] if reduced else limited)
+    terminal = [(_EQUAL, 1, 0, _TIOCSTI), (_EQUAL, 0, 1, _TIOCLINUX), stop(errno.EPERM), allow]
+    when(_IOCTL, [(_LOAD, 0, 0, _SECOND), *terminal])
+    if reduced:  # limits of the judge, which has the same uid
+        when(_PRLIMIT, [(_LOAD, 0, 0, _FIRST), (_EQUAL, 1, 0, 0), stop(errno.EPERM), allow])
+    if only_signal is not None:
+        own = [(_LOAD, 0, 0, _FIRST), (_EQUAL, 2, 0, only_signal), (_EQUAL, 1, 0, 0), stop(errno.EPERM), allow]
+        for call in _SIGNALS.values():
+            when(call, own)
+    out.append(allow)
+    return b"".join(struct.pack("HBBI", *line) for line in out)
+
+
+_FAMILIES = (1, 2, 10)
+"""AF_UNIX, AF_INET, AF_INET6: a network namespace confines them, which is not so for AF_VSOCK."""
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("lines", ctypes.c_char_p))
+
+
+def apply(filter_: bytes) -> None:
+    """Put this process and all it starts under the filter, for good. Raises `OSError` where the kernel refuses."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    wrapped = _Program(len(filter_) // 8, filter_)
+    if libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(wrapped), 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "the kernel refuses a seccomp filter")
+
+
+def why_not() -> str:
+    """Why there can be no filter here, or ''."""
+    if sys.platform != "linux":
+        return "no Linux"
+    if not machine_is_known():
+        return f"system calls of {os.uname().machine} are not known here"
+    libc = ctypes.CDLL(None, use_errno=True)
+    return "" if libc.prctl(21, 0, 0, 0, 0) >= 0 else "the kernel has no seccomp"
