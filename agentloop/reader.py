@@ -203,6 +203,10 @@ class Reading:
             found[int(row)] = Sizes(len(problem["visible"]["tests"]), len(problem["hidden"]["tests"]))
         return found
 
+    def problem_names(self) -> list[str]:
+        """The run's problems by name, in the order in which they came."""
+        return [name for (name,) in self._db.execute("SELECT problem FROM problems ORDER BY id")]
+
     def faults(self, attempt: int | None = None) -> list[dict[str, Any]]:
         """Faults of one attempt, or of all: attempt, try, kind, message, at (Unix seconds); oldest first."""
         names = ("attempt", "try", "kind", "message", "at")

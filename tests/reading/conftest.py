@@ -91,9 +91,17 @@ class Run:
         for index, one in enumerate(made):
             text = f"{strategy} {index} {one.prompt}" if index else "first"
             prompt = f"{problem} {text}"
+            told = {"text": f"It fails {index}.", "template": "default/failed", "author": "template", "tests": ["v-0"]}
             if one.explained:
                 key = self.reply(f"{prompt} explain", sample, one.explained, 0, "because", None)
-                rows.append(("explain", {"feedback": {"text": "why"}}, [["reply", key, "explainer"]], "repair"))
+                rows.append(
+                    (
+                        "explain",
+                        {"feedback": {**told, "author": "explainer", "text": "because"}},
+                        [["reply", key, "explainer"]],
+                        "repair",
+                    )
+                )
             if one.told:
                 told = {
                     "text": f"It fails {index}.",

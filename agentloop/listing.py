@@ -1,0 +1,138 @@
+"""`agentloop list DIR`: one line for each attempt, streamed; and how an attempt is found by a name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from agentloop.errors import UserError, unknown_name
+from agentloop.types import OUTCOMES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agentloop.reader import Attempt, Reading
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which attempts are listed. Empty fields let everything through."""
+
+    strategy: str = ""
+    model: str = ""
+    problem: str = ""
+    outcome: str = ""
+    """An outcome of the submitted program on the visible suite, or `hidden:OUTCOME`."""
+    fault: bool = False
+    """Only attempts that had a fault."""
+
+
+def listed(reading: Reading, chosen: Filter) -> Iterator[dict[str, Any]]:
+    """Attempts as plain data, in the order of the report. Raises `UserError` for unknown names."""
+    suite, _, outcome = chosen.outcome.rpartition(":")
+    if chosen.strategy and chosen.strategy not in reading.manifest["strategies"]:
+        raise unknown_name("strategy of this run", chosen.strategy, reading.manifest["strategies"])
+    if chosen.model and chosen.model not in reading.manifest["models"]:
+        raise unknown_name("model of this run", chosen.model, reading.manifest["models"])
+    if outcome and outcome not in OUTCOMES:
+        raise unknown_name("outcome", outcome, OUTCOMES)
+    if suite not in ("", "visible", "hidden"):
+        raise unknown_name("suite", suite, ("visible", "hidden"))
+    wanted = {"a.strategy": chosen.strategy, "a.model": chosen.model}
+    terms = [f"{column}=?" for column, value in wanted.items() if value]
+    values = tuple(value for value in wanted.values() if value)
+    if chosen.problem:
+        terms.append("p.problem GLOB ?")
+        values = (*values, chosen.problem)
+    if chosen.fault:
+        terms.append("a.id IN (SELECT attempt FROM faults)")
+    for attempt in reading.attempts(" AND ".join(terms) or "1", values):
+        entry = _entry(reading, attempt)
+        if not outcome or entry["final"]["hidden" if suite == "hidden" else "visible"] == outcome:
+            yield entry
+
+
+def lines(reading: Reading, chosen: Filter) -> Iterator[str]:
+    """The same as aligned text. `passed` stands under the suite's name."""
+    names = {
+        "id": ["99999"],
+        "problem": reading.problem_names(),
+        "strategy": list(reading.manifest["strategies"]),
+        "model": list(reading.manifest["models"]),
+        "sample": [],
+        "hidden suite": ["runtime_error>passed"],
+        "why it ended": ["no_visible_suite"],
+    }
+    widths = tuple(max(map(len, (head, *texts))) for head, texts in names.items())
+    yield _line((*names, "visible suite, program by program"), widths)
+    for entry in listed(reading, chosen):
+        hidden = ">".join(filter(None, (entry["first"]["hidden"], entry["final"]["hidden"])))
+        stop = "visible_passed" if entry["stop_reason"] == "passed" else entry["stop_reason"]
+        if entry["status"] != "done":
+            stop = entry["fault"] if entry["status"] == "fault" else entry["status"]
+        # A fault that a later try made good is worth a word: the attempt is done all the same.
+        tries = f"  ({entry['tries']} tries)" if entry["tries"] > 1 else ""
+        visible = (">".join(entry["visible"]) or "-") + tries
+        who = (str(entry["id"]), entry["problem"], entry["strategy"], entry["model"], str(entry["sample"]))
+        yield _line((*who, hidden or "-", stop, visible), widths)
+
+
+def find_attempt(reading: Reading, spec: str) -> Attempt:
+    """The attempt of an id, or of PROBLEM[:STRATEGY[:MODEL[:SAMPLE]]] where that is one. Raises `UserError`."""
+    if spec.isdigit():
+        for attempt in reading.attempts("a.id=?", (int(spec),)):
+            return attempt
+    # Names may hold colons (scripted:FILE), so whole names are compared, never parts of the text.
+    fields = ("p.problem", "a.strategy", "a.model", "a.sample")
+    names = [" || ':' || ".join(fields[: count + 1]) for count in range(len(fields))]
+    found = list(reading.attempts(f"? IN ({', '.join(names)})", (spec,)))
+    if len(found) == 1:
+        return found[0]
+    if found:
+        some = "; ".join(f"{one.id} ({one.strategy}, {one.model}, sample {one.sample})" for one in found[:4])
+        more = f" and {len(found) - 4} more" if len(found) > 4 else ""
+        raise UserError(f"{spec} is {len(found)} attempts: {some}{more}; give an id, or add :STRATEGY[:MODEL[:SAMPLE]]")
+    problems = reading.problem_names()
+    problem = spec.partition(":")[0]
+    if spec.isdigit() or problem in problems:
+        raise UserError(f"{reading.directory} has no attempt {spec}; `agentloop list {reading.directory}` shows them")
+    near = get_close_matches(problem, problems, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise UserError(f"{reading.directory} has no problem {problem!r}: {hint}`agentloop list` shows all {len(problems)}")
+
+
+def _entry(reading: Reading, attempt: Attempt) -> dict[str, Any]:
+    outline, grades = reading.outline(attempt.id), reading.grades(attempt.id)
+    places = [(step.path, step.index) for step in outline.steps]
+    verdicts = {place: grades[place].outcome if place in grades else "" for place in places}
+    visible = [step.outcome if step.total or not step.program else "no_visible_suite" for step in outline.steps]
+    chosen = places.index(outline.submitted) if outline.submitted in places else None
+    faults = reading.faults(attempt.id)
+    return {
+        "id": attempt.id,
+        "problem": attempt.problem,
+        "strategy": attempt.strategy,
+        "model": attempt.model,
+        "sample": attempt.sample,
+        "status": attempt.status,
+        "tries": attempt.tries,
+        "visible": visible,
+        "hidden": list(verdicts.values()),
+        "first": {"visible": visible[0] if visible else "", "hidden": verdicts[places[0]] if places else ""},
+        "final": {
+            "visible": visible[chosen] if chosen is not None else "",
+            "hidden": verdicts[places[chosen]] if chosen is not None else "",
+        },
+        "submitted": chosen,
+        "stop_reason": outline.stop_reason,
+        "fault": faults[-1]["kind"] if faults else "",
+    }
+
+
+def _line(cells: tuple[str, ...], widths: tuple[int, ...]) -> str:
+    padded = [
+        cell.rjust(width) if not number else cell.ljust(width)
+        for number, (cell, width) in enumerate(zip(cells, widths, strict=False))
+    ]
+    return "  ".join([*padded, *cells[len(widths) :]]).rstrip()
