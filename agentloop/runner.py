@@ -10,6 +10,7 @@ import asyncio
 import os
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from agentloop.attempt import Drive, drive
@@ -24,7 +25,6 @@ from agentloop.store import FILE, Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from agentloop.planning import Plan, PlannedStrategy
     from agentloop.protocols import Model, Sandbox
@@ -285,10 +285,15 @@ def _check_room(directory: Path) -> None:
 
 
 async def _start_sandbox(stack: AsyncExitStack, plan: Plan, observer: Observer) -> tuple[Sandbox, dict[str, Any]]:
-    from agentloop.sandbox import open_sandbox
+    from agentloop.catalog import find
+    from agentloop.sandbox import SPECS, open_sandbox
 
+    spec = plan.experiment.sandbox
+    spec = spec if spec in SPECS else str(find("sandboxes", spec, plan.base))
     observer.event("phase", text=f"starting sandbox {plan.experiment.sandbox}")
-    sandbox = open_sandbox(plan.experiment.sandbox, lanes=plan.experiment.jobs)
+    sandbox = open_sandbox(
+        spec, lanes=plan.experiment.jobs, progress=lambda line: observer.event("phase", text=f"sandbox: {line}")
+    )
     stack.push_async_callback(sandbox.close)
     environment = await sandbox.start()
     observer.event("notice", text=f"sandbox: {environment['isolation']}")
@@ -304,13 +309,14 @@ async def _start_models(
     identities = {}
     for name, config in plan.models.items():
         observer.event("phase", text=f"starting model {name}")
+        script = config.name.removeprefix("scripted:")
         model = models[name] = open_model(
-            config.name,
+            config.name if script == config.name else f"scripted:{plan.base / Path(script).expanduser()}",
             api_base=config.api_base,
-            base=plan.base,
             concurrency=config.concurrency,
             requests_per_minute=config.requests_per_minute,
             tokens_per_minute=config.tokens_per_minute,
+            params=model_params(config),
         )
         stack.push_async_callback(model.close)
         identities[name] = await model.start()
