@@ -1,0 +1,231 @@
+"""The program in a reply. An ordered list of rules, each named in the result; the program itself is never edited.
+
+1. Clean: escape codes, CR line ends, leading `<think>` sections.
+2. Marked blocks: fences, then tags (`[code]`); for style `probe`, tags first. Of several blocks the one that defines
+   the entry point and parses, the longest of these, the last of equally long ones. One that defines the entry point
+   and does not parse is taken as it is, so that the compiler can speak.
+3. No such block: the whole reply if it is the program, else the largest run of lines that is.
+4. A body without its `def` goes behind the problem's stub.
+5. Else a `def` of the entry point that does not parse, or a marked block without it, is taken as it is.
+6. Imports and helpers of the statement that the program uses and lacks are put before it, and listed.
+
+Parsing is bounded by a budget, so any reply takes linear time; see `agentloop.program.parse`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from agentloop.blocks import Block, clean, extended, fenced, regions, tagged
+from agentloop.program import parse, parse_cost
+from agentloop.types import Extraction, Problem
+
+BUDGET = 60_000
+"""What all parsing of one reply may cost, in `parse_cost`'s units: about 40 ms at most, some 15 ms for usual code."""
+_LANGUAGE_TAGS = {"python": frozenset({"python", "python3", "py", "py3", "python-repl", "pycon", ""})}
+_REFUSAL = re.compile(
+    r"\b(?:i\W?m sorry|i am sorry|i apologi[sz]e|i cannot|i can\W?t|i won\W?t|as an ai|"
+    r"(?:un|not )able to (?:help|assist|provide|comply))\b",
+    re.IGNORECASE,
+)
+
+
+def extract(reply: str, problem: Problem, finish_reason: str = "stop", style: str = "default") -> Extraction:
+    """Take the program out of a reply. Never raises, whatever the reply is.
+
+    `finish_reason` as the provider gave it ("length": cut by the token limit). `code` None says that nothing was found:
+    `detail` is then "empty", "refusal", "truncated_reply" or "prose". With a program, `detail` "truncated_reply" says
+    that its block was never closed and it is not whole.
+    """
+    text = clean(reply)
+    finder = _Finder(problem)
+    choice = finder.find(text, tags_first=style == "probe")
+    if choice is None:
+        return Extraction(None, "none", _why_none(text, finish_reason))
+    tree = finder.tree(choice.code)
+    broken = tree is None and problem.language == "python" and parse_cost(choice.code) <= BUDGET
+    cut = broken and (finish_reason == "length" or not choice.closed)
+    added: tuple[str, ...] = ()
+    code = choice.code
+    if tree is not None and problem.prelude and choice.rule != "body":
+        code, added = with_prelude(code, tree, problem.prelude)
+    return Extraction(code, choice.rule, "truncated_reply" if cut else "", added)
+
+
+def _why_none(text: str, finish_reason: str) -> str:
+    if finish_reason == "content_filter":
+        return "refusal"
+    if finish_reason == "length":
+        return "truncated_reply"
+    if not text.strip():
+        return "empty"
+    return "refusal" if _REFUSAL.search(text[:400]) else "prose"
+
+
+@dataclass
+class _Finder:
+    problem: Problem
+    budget: int = BUDGET
+    trees: dict[str, ast.Module | None] = field(default_factory=dict)
+
+    def find(self, text: str, tags_first: bool) -> Block | None:
+        fences, tags = fenced(text), tagged(text)
+        marked = tags or fences if tags_first else fences or tags
+        if self.problem.language != "python":
+            return max(marked, key=self.other_language, default=None)
+        best = self.best(marked) or self.best([*tags, *fences])
+        best = best or self.best(extended(text)) or self.best(map(self.trimmed, fences))
+        broken = [block for block in marked if self.has_def(block.code)]
+        if best or broken:
+            return best or max(broken, key=lambda block: len(block.code))
+        best = (
+            self.best([Block(text, "whole")]) or self.best(regions(text)) or self.body([*marked, Block(text, "whole")])
+        )
+        if best:
+            return best
+        loose = [*regions(text), Block(text, "unparsed")]
+        broken = [block for block in loose if self.has_def(block.code)]
+        return next(iter(broken), None) or max(marked, key=self.guess, default=None) or self.unnamed(loose)
+
+    def tree(self, code: str) -> ast.Module | None:
+        """The tree of a source; None when it does not parse or the budget is used up."""
+        if code not in self.trees:
+            cost = parse_cost(code)
+            affordable = cost <= self.budget
+            self.budget -= cost if affordable else 0
+            self.trees[code] = parse(code) if affordable else None
+        return self.trees[code]
+
+    def best(self, blocks: Iterable[Block]) -> Block | None:
+        """The longest block that is a program for the problem; the last of equally long ones."""
+        chosen: Block | None = None
+        for block in blocks:
+            if chosen is not None and len(block.code) < len(chosen.code):
+                continue
+            if self.is_program(block):
+                chosen = block
+        return chosen
+
+    def is_program(self, block: Block) -> bool:
+        entry = self.problem.entry_point
+        tree = self.tree(block.code)
+        if tree is None:
+            # Too dear to parse: what the text shows must do.
+            return parse_cost(block.code) > self.budget and block.closed and self.has_def(block.code)
+        if entry is not None:
+            return entry in bound_names(tree)
+        return any(not isinstance(node, ast.Expr) or isinstance(node.value, ast.Call) for node in tree.body)
+
+    def has_def(self, code: str) -> bool:
+        entry = self.problem.entry_point
+        return (
+            entry is not None
+            and re.search(rf"^[ \t]*(?:async[ \t]+)?def[ \t]+{re.escape(entry)}\b", code, re.M) is not None
+        )
+
+    def trimmed(self, block: Block) -> Block:
+        """An unclosed block without its last, unfinished statement of the top level."""
+        if block.closed:
+            return block
+        tops = [match.start() for match in re.finditer(r"^(?=[^\s#)\]}])", block.code, re.M)]
+        return Block(block.code[: tops[-1]] if tops else "", "fence_unclosed_trimmed", block.tag)
+
+    def body(self, blocks: Iterable[Block]) -> Block | None:
+        """The stub with a body behind it: indented, or with the indentation lost everywhere or on the first line."""
+        stub = self.problem.stub
+        for block in blocks if stub else ():
+            code = block.code.strip("\n") + "\n"
+            indented = code[:1] in (" ", "\t")
+            tree = None if indented else self.tree(code)
+            if not indented and tree is not None and not any(isinstance(node, ast.Return) for node in tree.body):
+                continue  # top-level code of its own, such as an example call
+            shifted = "".join(f"    {line}" if line.strip() else line for line in code.splitlines(keepends=True))
+            for body in [code, _first_run(code)] if indented else [f"    {code}", _first_run(f"    {code}"), shifted]:
+                whole = stub.rstrip("\n") + "\n" + body
+                if body.strip() and self.tree(whole) is not None:
+                    return Block(whole, "body", block.tag, block.closed)
+        return None
+
+    def guess(self, block: Block) -> tuple[bool, bool, int]:
+        """How likely a block that lacks the entry point is meant to be the program."""
+        plain = block.rule in ("fence", "fence_unclosed", "tag", "tag_unclosed")
+        return plain, block.tag in _LANGUAGE_TAGS["python"], len(block.code)
+
+    def other_language(self, block: Block) -> tuple[bool, int]:
+        language = self.problem.language
+        return block.tag in _LANGUAGE_TAGS.get(language, {language}), len(block.code)
+
+    def unnamed(self, blocks: list[Block]) -> Block | None:
+        """Code without a mark that does not define the entry point, such as a function under another name."""
+        return next((block for block in blocks if self.tree(block.code) and "def " in block.code), None)
+
+
+def _first_run(code: str) -> str:
+    """The lines up to the first one that is not indented: where a completion model began something new."""
+    end = re.search(r"^(?=\S)", code, re.M)
+    return code[: end.start()] if end else code
+
+
+def bound_names(tree: ast.Module) -> set[str]:
+    """Names that a module binds at its top level, also inside `if`, `try`, `with` and loops; not inside functions."""
+    names: set[str] = set()
+    todo: list[ast.AST] = list(tree.body)
+    while todo:
+        node = todo.pop()
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                names.add(node.name)
+                continue
+            case ast.Import() | ast.ImportFrom():
+                names.update(alias.asname or alias.name.partition(".")[0] for alias in node.names)
+            case ast.Name(id, ast.Store()):
+                names.add(id)
+            case ast.Lambda() | ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+                continue
+        todo.extend(ast.iter_child_nodes(node))
+    return names
+
+
+def with_prelude(code: str, tree: ast.Module, prelude: str) -> tuple[str, tuple[str, ...]]:
+    """The program with what it uses and lacks of the prelude before it, and what that was ("imports: math").
+
+    Only what the program names is added: a helper of the statement that the program defines itself stays its own.
+    """
+    source = parse(prelude)
+    if source is None:
+        return code, ()
+    bound, wanted = bound_names(tree), _used(tree)
+    chosen: set[int] = set()
+    for index in reversed(range(len(source.body))):  # a later helper may use earlier ones
+        statement = source.body[index]
+        names = bound_names(ast.Module([statement], []))
+        if names & wanted - bound:
+            chosen.add(index)
+            wanted |= _used(statement)
+    if not chosen:
+        return code, ()
+    lines = prelude.splitlines()
+    parts, added = [], []
+    for index in sorted(chosen):
+        statement = source.body[index]
+        decorators = getattr(statement, "decorator_list", [])
+        start = min([statement.lineno, *(node.lineno for node in decorators)])
+        parts.append("\n".join(lines[start - 1 : statement.end_lineno]))
+        label = "imports" if isinstance(statement, ast.Import | ast.ImportFrom) else "helper"
+        added.append(f"{label}: {', '.join(sorted(bound_names(ast.Module([statement], []))))}")
+    head = _future_end(tree)
+    before = code.split("\n")
+    return "\n".join([*before[:head], *parts, *([""] if head == 0 else []), *before[head:]]), tuple(added)
+
+
+def _used(node: ast.AST) -> set[str]:
+    return {child.id for child in ast.walk(node) if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Load)}
+
+
+def _future_end(tree: ast.Module) -> int:
+    """Lines up to the last `from __future__` import, before which nothing may stand; 0 where there is none."""
+    ends = [node.end_lineno for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
+    return max((end for end in ends if end is not None), default=0)
