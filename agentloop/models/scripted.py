@@ -137,6 +137,9 @@ class ScriptedModel:
         self._digest = hashlib.sha256(data).hexdigest()
         self._settings, self._rules = _parse(self._path, data)
         self.concurrency = concurrency or self._settings.concurrency
+        prices = (self._settings.prompt_price, self._settings.completion_price)
+        self.prices = None if prices == (None, None) else ((prices[0] or 0.0) / 1e6, (prices[1] or 0.0) / 1e6)
+        """US dollars for a token of the prompt and of the completion, where the script gives prices."""
         self._asked: Counter[str] = Counter()
 
     async def start(self) -> dict[str, Json]:
@@ -179,15 +182,14 @@ class ScriptedModel:
         if limit is not None and _tokens(text) > limit:
             text, finish = text[: limit * CHARACTERS_PER_TOKEN], "length"
         prompt, completion = sum(_tokens(message["content"]) for message in request.messages), _tokens(text)
-        prices = (self._settings.prompt_price, self._settings.completion_price)
-        priced = None if prices == (None, None) else prompt * (prices[0] or 0.0) + completion * (prices[1] or 0.0)
+        cost = None if self.prices is None else prompt * self.prices[0] + completion * self.prices[1]
         return Reply(
             text=text,
             finish_reason=finish,
             prompt_tokens=prompt,
             completion_tokens=completion,
             seconds=seconds,
-            cost=None if priced is None else priced / 1e6,
+            cost=cost,
             served_model="scripted",
         )
 
