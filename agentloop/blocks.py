@@ -115,7 +115,7 @@ def regions(text: str) -> list[Block]:
     found: list[list[str]] = []
     run: list[str] = []
     for line in [*lines, "."]:
-        if run and (not line.strip() or line[0] in " \t" or _CODE_LINE.match(line)):
+        if run and (not line.strip() or line[0] in " \t" or is_code_line(line)):
             run.append(line)
             continue
         if run:
@@ -123,6 +123,11 @@ def regions(text: str) -> list[Block]:
         run = [line] if _STARTS.match(line) else []
     found.sort(key=len, reverse=True)
     return [Block(_text(lines), "region") for lines in found[:8]]
+
+
+def is_code_line(line: str) -> bool:
+    """Whether a line without its indentation looks like Python rather than prose."""
+    return _CODE_LINE.match(line) is not None
 
 
 def _close(lines: list[str], start: int, fence: str) -> int:

@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from agentloop.blocks import Block, clean, extended, fenced, regions, tagged
+from agentloop.blocks import Block, clean, extended, fenced, is_code_line, regions, tagged
 from agentloop.program import parse, parse_cost
 from agentloop.types import Extraction, Problem
 
@@ -88,7 +88,13 @@ class _Finder:
             return best
         loose = [*regions(text), Block(text, "unparsed")]
         broken = [block for block in loose if self.has_def(block.code)]
-        return next(iter(broken), None) or max(marked, key=self.guess, default=None) or self.unnamed(loose)
+        coded = [block for block in marked if self.is_code(block)]
+        return (
+            next(iter(broken), None)
+            or max(coded, key=self.guess, default=None)
+            or self.broken_body(text)
+            or self.unnamed(loose)
+        )
 
     def tree(self, code: str) -> ast.Module | None:
         """The tree of a source; None when it does not parse or the budget is used up."""
@@ -148,6 +154,23 @@ class _Finder:
                 if body.strip() and self.tree(whole) is not None:
                     return Block(whole, "body", block.tag, block.closed)
         return None
+
+    def broken_body(self, text: str) -> Block | None:
+        """An indented body that does not parse, such as one cut by the token limit."""
+        body = _first_run(text.strip("\n") + "\n")
+        if not self.problem.stub or not is_code_line(body.split("\n")[0].strip()):
+            return None
+        return Block(self.problem.stub.rstrip("\n") + "\n" + body, "body_unparsed", closed=False)
+
+    def is_code(self, block: Block) -> bool:
+        """Whether a marked block without the entry point is code at all, and no sample output or answer in words."""
+        tree = self.tree(block.code)
+        if tree is not None:
+            return any(not isinstance(node, ast.Expr) or isinstance(node.value, ast.Call) for node in tree.body)
+        lines = [line for line in block.code.split("\n") if line.strip()]
+        return block.tag in ("python", "python3", "py") or 2 * sum(map(is_code_line, map(str.strip, lines))) >= len(
+            lines
+        )
 
     def guess(self, block: Block) -> tuple[bool, bool, int]:
         """How likely a block that lacks the entry point is meant to be the program."""
