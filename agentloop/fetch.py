@@ -34,7 +34,12 @@ def silent(what: str, done: int, total: int | None) -> None:
 
 
 def cache_dir() -> Path:
-    """Where downloads are kept: `$XDG_CACHE_HOME/agentloop`, else `~/.cache/agentloop`. Not created here."""
+    """Where downloads are kept: `$AGENTLOOP_CACHE`, else `$XDG_CACHE_HOME/agentloop`, else `~/.cache/agentloop`.
+
+    Not created here.
+    """
+    if own := os.environ.get("AGENTLOOP_CACHE"):
+        return Path(own).expanduser().absolute()
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     # The XDG base directory specification says that a relative path is to be ignored.
     return (base if base.is_absolute() else Path.home() / ".cache") / "agentloop"
