@@ -94,7 +94,7 @@ async def drive(
             "node": name,
             "edge": "",
             "reason": update["decision"]["reason"] if "decision" in update else "",
-            "data": {"update": update, "used": [list(use) for use in context.used.pop(path, [])]},
+            "data": {"update": update, "used": [list(use) for use in context.used.pop(event["id"], [])]},
             "at": began,
             "seconds": time.time() - began,
         }

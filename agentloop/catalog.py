@@ -52,11 +52,17 @@ def names(kind: Kind) -> dict[str, Path | str]:
             continue
         if path.suffix == suffix:
             found[path.stem] = path
-    for entry in entry_points(group=f"agentloop.{kind}"):
-        if entry.name in found:
-            raise UserError(f"two owners of {_WORD[kind]} {entry.name!r}: {found[entry.name]} and {entry.value}")
-        found[entry.name] = entry.value
+    for name, value in _entries(kind):
+        if name in found:
+            raise UserError(f"two owners of {_WORD[kind]} {name!r}: {found[name]} and {value}")
+        found[name] = value
     return found
+
+
+@lru_cache
+def _entries(kind: Kind) -> tuple[tuple[str, str], ...]:
+    # Kept: looking through all installed distributions takes as long as loading a style.
+    return tuple((entry.name, entry.value) for entry in entry_points(group=f"agentloop.{kind}"))
 
 
 def find(kind: Kind, spec: str, base: Path | None = None, frozen: Path | None = None) -> Path:
@@ -128,10 +134,18 @@ class Kit:
     frozen: Path | None = None
     files: dict[str, str] = field(default_factory=dict)
     """`strategy:NAME` and `template:STYLE/STEM` of everything used -> the file's text."""
+    styles: dict[str, Style] = field(default_factory=dict)
+    """Styles loaded so far; kits of one plan share it."""
+
+    def style(self, spec: str) -> Style:
+        """A style, loaded once. Raises `UserError`."""
+        if spec not in self.styles:
+            self.styles[spec] = load_style(spec, self.base, self.frozen)
+        return self.styles[spec]
 
     def template(self, style: str, name: str) -> Template:
         """A template of a style. Raises `UserError` naming what the style has."""
-        loaded = load_style(style, self.base, self.frozen)
+        loaded = self.style(style)
         if name not in loaded.templates:
             raise unknown_name(f"template of style {style!r}", name, loaded.templates)
         template = loaded.templates[name]
@@ -176,9 +190,7 @@ class Strategy:
         values = {key: parameter.default for key, parameter in known.items()}
         style = given.get("style", values.get("style"))
         if isinstance(style, str):
-            values.update(
-                {key: value for key, value in load_style(style, kit.base, kit.frozen).settings.items() if key in known}
-            )
+            values.update({key: value for key, value in kit.style(style).settings.items() if key in known})
         values.update(given)
         hints = inspect.get_annotations(self.build, eval_str=True)
         for key, value in values.items():

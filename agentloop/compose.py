@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -59,10 +59,10 @@ def fan(heat: float) -> Node:
     return node
 
 
-def branches(width: int, node: str = "branch") -> Callable[[LoopState], list[Send]]:
+def branches(width: int, node: str = "branch") -> Callable[[LoopState], Awaitable[list[Send]]]:
     """A conditional edge to `width` parallel runs of a node; their paths ("0", "1", ...) come from the graph."""
 
-    def edge(state: LoopState) -> list[Send]:
+    async def edge(state: LoopState) -> list[Send]:
         return [Send(node, {"path": str(number), "heat": state.get("heat")}) for number in range(width)]
 
     return edge

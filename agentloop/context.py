@@ -10,6 +10,8 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from langgraph.runtime import get_runtime
+
 from agentloop.hashing import derive_seed, digest
 from agentloop.journal import Asked, problem_key
 from agentloop.types import Job, Request, Suite
@@ -50,7 +52,7 @@ class LoopContext:
     environment: str
     sandbox: Sandbox | None
     used: dict[str, list[tuple[str, str, str]]] = field(default_factory=dict)
-    """By branch path: (kind, key, role) of what the running node used, taken by the runner for its transition."""
+    """By id of the graph's task: (kind, key, role) of what the running node used, taken by the runner for its transition."""
     _asked: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -77,7 +79,7 @@ class LoopContext:
         seed = derive_seed(self.seed, problem_key(self.problem), self.sample, occurrence)
         asked = Asked(problem_key(self.problem), speaker.identity, self.sample, occurrence)
         key, reply = await self.journal.reply(asked, Request(sent, params, seed), speaker.model)
-        self.used.setdefault(path, []).append(("reply", key, role))
+        self._use("reply", key, role)
         return reply
 
     async def run(self, path: str, program: str) -> tuple[SuiteVerdict, str]:
@@ -87,8 +89,13 @@ class LoopContext:
         """
         job = Job(self.problem.language, program, self.problem.visible.tests, self.problem.limits)
         verdict, key = await run_suite(self.problem.visible, job, self.journal, self.environment, self.sandbox)
-        self.used.setdefault(path, []).append(("execution", key, "visible"))
+        self._use("execution", key, "visible")
         return verdict, key
+
+    def _use(self, kind: str, key: str, role: str) -> None:
+        # The task that runs this code, not the event that the runner last saw: events of inner graphs come late.
+        info = get_runtime().execution_info
+        self.used.setdefault(info.task_id if info else "", []).append((kind, key, role))
 
     def render(self, template: Template, values: Mapping[str, Any]) -> str:
         """A template's text; the problem's fields are added to `values`."""

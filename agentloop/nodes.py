@@ -42,8 +42,8 @@ def asking(node: Node, calls: int = 1) -> Node:
     return node
 
 
-def go(state: LoopState) -> str:
-    """The conditional edge after a deciding node: where its decision says."""
+async def go(state: LoopState) -> str:
+    """The conditional edge after a deciding node: where its decision says. (Async: a sync edge costs a thread hop.)"""
     return state["decision"]["go"]
 
 

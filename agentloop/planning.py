@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from langgraph.graph.state import CompiledStateGraph
 
+    from agentloop.catalog import Style
     from agentloop.types import Json, Problem
 
 _NODES_AN_ITERATION = 12
@@ -87,11 +88,12 @@ def make_plan(experiment: Experiment, base: Path) -> Plan:
 
     models = {label(model): model for model in experiment.models}
     strategies = {}
+    styles: dict[str, Style] = {}
     for config in experiment.strategies:
         for role, model in config.roles.items():
             if model not in models:
                 raise unknown_name(f"model for role {role!r} of strategy {label(config)!r}", model, models)
-        strategies[label(config)] = plan_strategy(config, experiment.iterations, base)
+        strategies[label(config)] = plan_strategy(config, experiment.iterations, base, styles=styles)
     _one_text_a_name(strategies)
     workload = experiment.workload
     data = (base / workload.data).expanduser() if workload.data else None
@@ -101,10 +103,17 @@ def make_plan(experiment: Experiment, base: Path) -> Plan:
 
 
 def plan_strategy(
-    config: StrategyConfig, iterations: int | None, base: Path | None, frozen: Path | None = None
+    config: StrategyConfig,
+    iterations: int | None,
+    base: Path | None,
+    frozen: Path | None = None,
+    styles: dict[str, Style] | None = None,
 ) -> PlannedStrategy:
-    """One strategy built with its settings; `frozen`: from this copy of the catalog. Raises `UserError`."""
-    kit = Kit(base, frozen)
+    """One strategy built with its settings; `frozen`: from this copy of the catalog. Raises `UserError`.
+
+    `styles` keeps loaded styles from one call to the next.
+    """
+    kit = Kit(base, frozen, styles={} if styles is None else styles)
     strategy = load_strategy(config.name, base, frozen)
     given = dict(config.settings)
     if iterations is not None and "iterations" in strategy.settings():

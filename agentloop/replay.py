@@ -28,6 +28,7 @@ from agentloop.types import problem_from
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from agentloop.catalog import Style
     from agentloop.protocols import Sandbox
     from agentloop.reader import Attempt, Reading
     from agentloop.types import Json
@@ -74,11 +75,12 @@ def strategies_of(reading: Reading, *, frozen: bool) -> tuple[dict[str, PlannedS
     copies = reading.directory / CATALOG
     planned: dict[str, PlannedStrategy] = {}
     changed = []
+    styles: dict[str, Style] = {}
     for label, entry in reading.manifest["strategies"].items():
         spec = reading.manifest["specs"][label]
         config = StrategyConfig(name=spec, label=label, settings=entry["settings"], roles=entry["roles"])
         try:
-            planned[label] = plan_strategy(config, None, None, copies if frozen else None)
+            planned[label] = plan_strategy(config, None, None, copies if frozen else None, styles)
         except UserError as error:
             if frozen:
                 raise

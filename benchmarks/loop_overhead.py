@@ -14,6 +14,7 @@ import json
 import resource
 import tempfile
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 from agentloop import config, planning, runner
@@ -51,14 +52,17 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("attempts", type=int, nargs="?", default=200)
     parser.add_argument("--sandbox", default="local")
+    parser.add_argument("--keep", type=Path, help="an empty folder to work in and leave behind")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
+    if options.keep:
+        options.keep.mkdir(parents=True)
+    with nullcontext(options.keep) if options.keep else tempfile.TemporaryDirectory() as folder:
         base = Path(folder)
         lines = [json.dumps({"id": f"p/{number}", **PROBLEM}) for number in range(options.attempts)]
         (base / "problems.jsonl").write_text("\n".join(lines) + "\n")
         # Three different wrong programs, so that every attempt uses its three iterations.
         replies = [f"```python\ndef f(x):\n    return x + {number}\n```" for number in (1, 2, 3)]
-        (base / "script.jsonl").write_text(json.dumps({"by": "turn", "replies": replies}) + "\n")
+        (base / "script.jsonl").write_text(json.dumps({"choose": "turn", "replies": replies}) + "\n")
         experiment = config.parse(
             {
                 "workload": {"name": "jsonl", "data": "problems.jsonl"},
