@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import tempfile
@@ -9,6 +10,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from agentloop.errors import UserError
+
+COPY = "agentloop-read-"
+"""Temporary copies are called so, with their reader's process number: what a killed reader left can be told."""
 
 
 def connect(path: Path) -> tuple[sqlite3.Connection, tempfile.TemporaryDirectory[str] | None]:
@@ -22,7 +26,7 @@ def connect(path: Path) -> tuple[sqlite3.Connection, tempfile.TemporaryDirectory
     log = path.with_name(path.name + "-wal")
     if not log.exists() or log.stat().st_size == 0:
         return _begin(path, "immutable=1"), None
-    copy = tempfile.TemporaryDirectory(prefix="agentloop-read-")
+    copy = tempfile.TemporaryDirectory(prefix=f"{COPY}{os.getpid()}-")
     try:
         return _begin(_copied(path, log, Path(copy.name)), "mode=rw"), copy
     except BaseException:

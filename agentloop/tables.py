@@ -31,10 +31,19 @@ STOPS = {
 Row = dict[str, Any]
 
 
-def render(data: dict[str, Any], console: Console, *, short: bool = False) -> None:
+def console() -> Console:
+    """Standard output: as wide as the terminal, `WIDTH` columns elsewhere."""
+    import sys
+
+    from rich.console import Console
+
+    return Console() if sys.stdout.isatty() else Console(width=WIDTH)
+
+
+def render(data: dict[str, Any], screen: Console, *, short: bool = False) -> None:
     """Print a report (`agentloop.report.report`). `short`: the first table and the totals only."""
     for part in _parts(data, short):
-        console.print(part, markup=False, highlight=False)
+        screen.print(part, markup=False, highlight=False)
 
 
 def _parts(data: dict[str, Any], short: bool) -> Iterator[RenderableType]:
@@ -75,8 +84,7 @@ def _head(data: dict[str, Any]) -> Iterator[Text]:
     yield Text(f"problems  {experiment['problems']} of {experiment['workload']}{tail}; seed {experiment['seed']}")
     for name, params in experiment["models"].items():
         yield Text(f"model     {name} ({', '.join(f'{key} {value}' for key, value in sorted(params.items()))})")
-    environment = experiment["environment"]
-    yield Text(f"sandbox   {environment['backend']}: {environment['isolation']}")
+    yield Text(f"sandbox   {experiment['environment']['isolation']}")
 
 
 def _table(*columns: tuple[str, str]) -> Table:

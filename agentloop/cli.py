@@ -1,0 +1,89 @@
+"""The command line: what is typed becomes calls. Only typer is imported here; commands import what they need.
+
+Exit status: 0 all is well; 1 agentloop failed; 2 the user can mend it; 3 faults remain or the run was stopped early.
+Every error is one line on standard error; `AGENTLOOP_DEBUG=1` shows the traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from agentloop.commands import catalog, reading, running, upkeep
+from agentloop.errors import AgentloopError
+
+app = typer.Typer(
+    name="agentloop",
+    help="A laboratory for generate-run-repair loops of code models.",
+    # Plain help is a third faster to show than rich's; tracebacks are handled below.
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Start with: agentloop doctor, agentloop run EXPERIMENT.toml --dry-run. AGENTLOOP_DEBUG=1 shows tracebacks.",
+)
+running.add(app)
+reading.add(app)
+catalog.add(app)
+upkeep.add(app)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from agentloop import __version__
+
+        print(f"agentloop {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Show the version and exit."
+    ),
+) -> None:
+    """A laboratory for generate-run-repair loops of code models."""
+
+
+def main() -> None:
+    """Entry point: run a command, and end with one line where it fails."""
+    debug = os.environ.get("AGENTLOOP_DEBUG", "") not in ("", "0")
+    try:
+        app()
+    except AgentloopError as error:
+        if debug:
+            raise
+        _end(str(error), error.exit_status)
+    except BrokenPipeError:
+        # The reader of our output has gone (`| head`): quiet, and nothing more may be flushed into the pipe.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except Exception as error:
+        if debug:
+            raise
+        _end(f"{type(error).__name__}: {error} (an error of agentloop itself; {_kept()})", 1)
+
+
+def _end(message: str, status: int) -> None:
+    print(f"agentloop: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(status)
+
+
+def _kept() -> str:
+    """Write the traceback where it can be found, and say where."""
+    import tempfile
+    import traceback
+
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="agentloop-traceback-", suffix=".txt", delete=False) as file:
+            file.write(traceback.format_exc())
+    except OSError:
+        return "set AGENTLOOP_DEBUG=1 to see where"
+    return f"traceback in {file.name}"
+
+
+if __name__ == "__main__":
+    main()

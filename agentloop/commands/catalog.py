@@ -1,0 +1,172 @@
+"""Commands about the catalog: what there is, what an entry is, and a first file for a new one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def add(app: typer.Typer) -> None:
+    """Register the commands."""
+    new = typer.Typer(help="Write a first file of your own.", rich_markup_mode=None, no_args_is_help=True)
+    new.command("strategy")(new_strategy)
+    new.command("template")(new_template)
+    app.add_typer(new, name="new")
+
+
+def new_strategy(name: str = typer.Argument(..., help="Its name: a Python name.")) -> None:
+    """Write graphs/NAME.py here.
+
+    It is a loop that runs as it is. Nothing is overwritten.
+    """
+    from agentloop.scaffold import strategy
+
+    path = strategy(name, Path.cwd())
+    print(f"wrote {path}: edit it, look at it, run it")
+    print(f"  agentloop show strategy {path} --mermaid")
+    print(f"  agentloop run --strategy {path} --model local/qwen2.5-coder-0.5b --limit 5")
+
+
+def new_template(name: str = typer.Argument(..., metavar="STYLE/NAME", help="For example mine/failed.")) -> None:
+    """Write feedback_templates/STYLE/NAME.j2 here.
+
+    In a new style a copy of every default template is put beside it. Nothing is overwritten.
+    """
+    from agentloop.scaffold import template
+
+    path, copied = template(name, Path.cwd())
+    beside = f" (and {copied} default templates beside it, so that the style is whole)" if copied else ""
+    print(f"wrote {path}{beside}: edit it, run with it")
+    print(f"  agentloop run ... --strategy feedback_loop -o strategies.0.settings.style={path.parent}")
+
+
+def listing(as_json: bool) -> None:
+    """Print the whole catalog, one line an entry."""
+    found = {kind: dict(entries) for kind, entries in _entries()}
+    if as_json:
+        print(json.dumps(found, indent=2))
+        return
+    from textwrap import fill
+
+    width = max(len(name) for entries in found.values() for name in entries)
+    for kind, entries in found.items():
+        print(kind)
+        for name, description in entries.items():
+            print(fill(description, 100, initial_indent=f"  {name:<{width}}  ", subsequent_indent=" " * (width + 4)))
+    print("a path works wherever a name does; more: agentloop show strategy NAME, show template STYLE/NAME")
+
+
+def _entries() -> Iterator[tuple[str, dict[str, str]]]:
+    from agentloop.catalog import load_strategy, load_style, names
+    from agentloop.doctor import local_models
+    from agentloop.workloads import names as workloads
+
+    yield "strategies", {name: load_strategy(name).description for name in names("graphs")}
+    yield "feedback styles", {name: load_style(name).description for name in names("feedback_templates")}
+    profiles = {name: _profile(Path(str(path))) for name, path in names("sandboxes").items()}
+    yield "sandboxes", {**SANDBOXES, **profiles}
+    yield "workloads", {name: WORKLOADS.get(name, "of an installed package") for name in workloads()}
+    yield "models", {**{name: text for name, text in local_models().items()}, **MODELS}
+
+
+SANDBOXES = {
+    "auto": "docker where an engine answers, else local",
+    "docker": "containers: no network, read-only root, limits by cgroup",
+    "local": "namespaces of this machine's kernel; needs no engine",
+    "local-reduced": "Landlock and a system call filter only; less isolation, asked for by name",
+}
+WORKLOADS = {
+    "humaneval": "164 Python functions; visible suite: the docstring's examples, hidden suite: its check",
+    "mbpp": "Python functions; visible suite: the first assert, hidden suite: the others",
+    "jsonl": "your own problems in a file of the documented shape (--data FILE)",
+}
+MODELS = {
+    "openai/NAME, anthropic/NAME, ...": "any model that LiteLLM knows; with --api-base URL any compatible server",
+    "scripted:FILE": "answers by the rules of a file; for tests, free",
+}
+
+
+def _profile(path: Path) -> str:
+    import tomllib
+
+    return str(tomllib.loads(path.read_text(encoding="utf-8")).get("description", ""))
+
+
+def show_entry(kind: str, name: str, *, mermaid: bool) -> None:
+    """Print one entry of the catalog. Raises `UserError` for unknown names."""
+    if kind == "template":
+        _show_template(name)
+    elif kind == "sandbox":
+        _show_sandbox(name)
+    elif mermaid:
+        from agentloop.config import StrategyConfig
+        from agentloop.planning import plan_strategy
+
+        print(plan_strategy(StrategyConfig(name=name), None, Path.cwd()).graph.get_graph().draw_mermaid())
+    else:
+        _show_strategy(name)
+
+
+def _show_strategy(name: str) -> None:
+    from textwrap import fill
+
+    from agentloop.catalog import Kit, load_strategy
+
+    strategy = load_strategy(name, Path.cwd())
+    module_doc = _docstring(strategy.text)
+    print(f"{strategy.name}: {module_doc}")
+    print(f"\nfile  {strategy.path}")
+    if strategy.oracle:
+        print("it sees hidden verdicts (ORACLE) and is marked in every table")
+    print("settings and their defaults")
+    values = strategy.resolve({}, Kit(Path.cwd()))
+    width = max(map(len, values), default=0)
+    for key, value in values.items():
+        print(f"  {key:<{width}}  {json.dumps(value)}")
+    if strategy.build.__doc__:
+        print("\n" + fill(" ".join(strategy.build.__doc__.split()), 100))
+    print(f"\nset one: -o strategies.0.settings.KEY=VALUE; draw it: agentloop show strategy {name} --mermaid")
+
+
+def _show_template(name: str) -> None:
+    from agentloop.catalog import load_style
+    from agentloop.errors import UserError, unknown_name
+    from agentloop.feedback import FIELDS
+
+    style, slash, stem = name.removesuffix(".j2").rpartition("/")
+    if not slash:
+        raise UserError(f"template {name!r}: write STYLE/NAME, such as default/failed")
+    loaded = load_style(style, Path.cwd())
+    if stem not in loaded.templates:
+        raise unknown_name(f"template of style {style!r}", stem, loaded.templates)
+    template = loaded.templates[stem]
+    print(f"{template.name}: {template.description}")
+    print(f"\nfile  {loaded.folder / (stem + '.j2')}")
+    print("fields")
+    width = max(map(len, template.fields), default=0)
+    for field in template.fields:
+        print(f"  {field:<{width}}  {FIELDS[field]}")
+    print(f"\n{template.body.rstrip()}")
+
+
+def _show_sandbox(name: str) -> None:
+    from agentloop.catalog import find
+
+    if name in SANDBOXES:
+        print(f"{name}: {SANDBOXES[name]}")
+        print("whether it works here: agentloop doctor")
+        return
+    path = find("sandboxes", name, Path.cwd())
+    print(f"file  {path}\n\n{path.read_text(encoding='utf-8').rstrip()}")
+
+
+def _docstring(text: str) -> str:
+    import ast
+
+    return ast.get_docstring(ast.parse(text)) or "(no description)"

@@ -1,0 +1,85 @@
+"""`run --dry-run`: what a plan would do and take at most. Starts nothing, spends nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from agentloop.config import ModelConfig
+    from agentloop.planning import Plan
+
+CHARACTERS_PER_TOKEN = 3
+"""On the safe side, as for a run's ceilings."""
+FEEDBACK_TOKENS = 1000
+"""Room for a prompt's own words and one feedback (what a program printed is cut before it is told)."""
+
+
+def forecast(plan: Plan, directory: Path) -> Iterator[str]:
+    """The plan in lines, with a ceiling of calls, tokens and, where prices are known, of money."""
+    experiment, problems = plan.experiment, plan.problems
+    without = sum(not problem.visible.tests for problem in problems)
+    tail = f", {without} without a visible suite" if without else ""
+    some = ", ".join(problem.id for problem in problems[:6]) + (", ..." if len(problems) > 6 else "")
+    yield f"run         {experiment.name} into {directory}" + (
+        " (goes on)" if (directory / "store.sqlite").exists() else ""
+    )
+    yield f"problems    {len(problems)} of {experiment.workload.name}{tail}: {some}"
+    for name, strategy in plan.strategies.items():
+        settings = ", ".join(f"{key}={value}" for key, value in strategy.settings.items())
+        yield f"strategy    {name} ({settings})"
+    for name, model in plan.models.items():
+        yield f"model       {name} (temperature {model.temperature:g}, replies of {model.max_tokens:,} tokens at most)"
+    yield f"sandbox     {experiment.sandbox}, {experiment.jobs} programs at once"
+    yield f"attempts    {plan.attempts:,} ({experiment.samples} of each strategy, problem and model)"
+    yield f"calls       {plan.calls:,} at most (fewer where programs pass, and where strategies share first replies)"
+    prompt = completion = cost = 0.0
+    unknown = []
+    for name, model in plan.models.items():
+        asked, answered = _tokens(plan, model.max_tokens)
+        prompt, completion = prompt + asked, completion + answered
+        prices = _prices(model, plan.base)
+        if prices is None:
+            unknown.append(name)
+        else:
+            cost += asked * prices[0] + answered * prices[1]
+    split = f"{prompt:,.0f} of prompts, {completion:,.0f} of replies"
+    yield f"tokens      {prompt + completion:,.0f} at most, about: {split}"
+    known = len(unknown) < len(plan.models)
+    parts = ([f"${cost:,.2f} at most, about"] if known else []) + [f"no price known for {name}" for name in unknown]
+    yield f"cost        {'; '.join(parts)}"
+
+
+def _tokens(plan: Plan, longest: int) -> tuple[float, float]:
+    """Prompt and reply tokens of one model at most: every call made, replies as long as may be, dialogues kept."""
+    prompt = completion = 0.0
+    for problem in plan.problems:
+        statement = len(problem.statement) / CHARACTERS_PER_TOKEN
+        for strategy in plan.strategies.values():
+            calls = strategy.calls
+            earlier = calls * (calls - 1) / 2  # the n-th call of a dialogue carries n - 1 replies and feedbacks
+            prompt += calls * (statement + FEEDBACK_TOKENS) + earlier * (longest + FEEDBACK_TOKENS)
+            completion += calls * longest
+    samples = plan.experiment.samples
+    return prompt * samples, completion * samples
+
+
+def _prices(config: ModelConfig, base: Path) -> tuple[float, float] | None:
+    """Dollars for a token of a prompt and of a reply, None where no price is known. Local models are free."""
+    if config.name.startswith("local/"):
+        return 0.0, 0.0
+    if config.name.startswith("scripted:"):
+        from agentloop.models.scripted import ScriptedModel
+
+        return ScriptedModel(f"scripted:{base / Path(config.name.removeprefix('scripted:')).expanduser()}").prices
+    if config.api_base is not None:
+        return None  # a server of one's own, whatever its model is called
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    import litellm
+
+    entry = litellm.model_cost.get(config.name) or litellm.model_cost.get(config.name.partition("/")[2])
+    if not entry or "input_cost_per_token" not in entry:
+        return None
+    return float(entry["input_cost_per_token"]), float(entry.get("output_cost_per_token") or 0.0)

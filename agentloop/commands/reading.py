@@ -1,0 +1,181 @@
+"""Commands that read a run: report, list, show, replay."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from agentloop.replay import Replayed
+
+RUN = typer.Argument(..., metavar="DIR", help="A run directory.", show_default=False)
+JSON = typer.Option(False, "--json", help="As data, with stable keys.")
+
+
+def add(app: typer.Typer) -> None:
+    """Register the commands."""
+    app.command()(report)
+    app.command("list")(list_)
+    app.command()(show)
+    app.command()(replay)
+
+
+def report(directory: Path = RUN, as_json: bool = JSON) -> None:
+    """The numbers of a run, per model and strategy.
+
+    Correctness on visible and hidden suites, what repair gained and lost, repeats, tokens charged and paid. Works
+    while the run is going and on a read-only copy.
+    """
+    from agentloop.reader import open_run
+    from agentloop.report import report as numbers
+
+    with open_run(directory) as run:
+        data = numbers(run)
+    if as_json:
+        _dump(data)
+        return
+    from agentloop.tables import console, render
+
+    render(data, console())
+
+
+def list_(
+    directory: str = typer.Argument("catalog", metavar="[DIR]", help="A run directory, or `catalog`."),
+    strategy: str = typer.Option("", help="Only this strategy."),
+    model: str = typer.Option("", help="Only this model."),
+    problem: str = typer.Option("", help="Only problems of this id or glob."),
+    outcome: str = typer.Option(
+        "", help="Only attempts whose submitted program has this outcome: failed, hidden:passed, ..."
+    ),
+    fault: bool = typer.Option(False, "--fault", help="Only attempts that had a fault."),
+    as_json: bool = typer.Option(False, "--json", help="One JSON object a line."),
+) -> None:
+    """The attempts of a run; or the catalog.
+
+    Without DIR: the strategies, feedback styles, sandboxes, workloads and models that there are. With it, one line an
+    attempt: the hidden suite's outcomes of its first and its submitted program, the visible suite's of each.
+    """
+    if directory == "catalog":
+        from agentloop.commands.catalog import listing
+
+        listing(as_json)
+        return
+    from agentloop.listing import Filter, lines, listed
+    from agentloop.reader import open_run
+
+    chosen = Filter(strategy, model, problem, outcome, fault)
+    with open_run(Path(directory)) as run:
+        if as_json:
+            for entry in listed(run, chosen):
+                print(json.dumps(entry))
+        else:
+            for line in lines(run, chosen):
+                print(line)
+
+
+def show(
+    what: str = typer.Argument(..., metavar="DIR|KIND", help="A run directory; or strategy, template, sandbox."),
+    which: str = typer.Argument(
+        ..., metavar="ATTEMPT|NAME", help="An attempt's id or PROBLEM[:STRATEGY[:MODEL[:SAMPLE]]]; or a catalog name."
+    ),
+    full: bool = typer.Option(False, "--full", help="Leave nothing out."),
+    as_json: bool = JSON,
+    mermaid: bool = typer.Option(False, "--mermaid", help="With `strategy`: its graph as Mermaid text."),
+) -> None:
+    """The story of one attempt; or a catalog entry.
+
+    show DIR ATTEMPT: prompts, replies, programs and what changed in them, outcomes, feedback, reasons. show strategy
+    NAME, show template STYLE/NAME, show sandbox NAME: what it is.
+    """
+    if what in ("strategy", "template", "sandbox"):
+        from agentloop.commands.catalog import show_entry
+
+        show_entry(what, which, mermaid=mermaid)
+        return
+    from agentloop.listing import find_attempt
+    from agentloop.reader import open_run
+    from agentloop.story import story, tell
+
+    with open_run(Path(what)) as run:
+        data = story(run, find_attempt(run, which))
+    if as_json:
+        _dump(data)
+        return
+    styles: dict[str, dict[str, Any]] = {
+        "head": {"bold": True}, "plus": {"fg": "green"}, "minus": {"fg": "red"}, "good": {"fg": "green"},
+        "bad": {"fg": "red"},
+    }  # fmt: skip
+    for style, line in tell(data, full=full):
+        typer.secho(line, **styles.get(style, {}))
+
+
+def replay(
+    directory: Path = RUN,
+    execute: bool = typer.Option(False, "--execute", help="Run the programs again and name the verdicts that flip."),
+    frozen: bool = typer.Option(False, "--frozen", help="With the run's own copies of its strategies and templates."),
+    out: Annotated[Path | None, typer.Option(help="Drive the journal through a new run directory.")] = None,
+    sandbox: str = typer.Option("auto", help="With --execute: where the programs run."),
+    jobs: int = typer.Option(2, min=1, help="With --execute: programs that run at once."),
+) -> None:
+    """Drive a run again from its journal and compare.
+
+    Every attempt's graph, without model and sandbox, transition by transition. Ends with status 1 at a difference, and
+    names the first of each attempt and why.
+    """
+    import asyncio
+
+    if out is not None:
+        if execute:
+            from agentloop.errors import UserError
+
+            raise UserError("give --out or --execute: a new run takes the journal's executions")
+        from agentloop.replay import replay_into
+
+        summary = asyncio.run(replay_into(directory, out, frozen=frozen))
+        print(f"{out}: {summary.done} attempts driven from the journal of {directory}")
+        print(f"look next: agentloop report {out}")
+        return
+    found = asyncio.run(_replay(directory, frozen, (sandbox, jobs) if execute else None))
+    _say(found, directory)
+    if not found.equal:
+        raise typer.Exit(1)
+
+
+async def _replay(directory: Path, frozen: bool, execute: tuple[str, int] | None) -> Replayed:
+    from agentloop.replay import replay as drive
+
+    if execute is None:
+        return await drive(directory, frozen=frozen)
+    from agentloop.sandbox import open_sandbox
+
+    sandbox = open_sandbox(execute[0], lanes=execute[1])
+    try:
+        environment = await sandbox.start()
+        print(f"sandbox: {environment['isolation']}")
+        return await drive(directory, frozen=frozen, sandbox=sandbox)
+    finally:
+        await sandbox.close()
+
+
+def _say(found: Replayed, directory: Path) -> None:
+    rate = found.attempts / found.seconds if found.seconds else 0.0
+    counts = f"{found.attempts} attempts, {found.transitions} transitions, {found.verdicts} hidden verdicts"
+    print(f"{'equal' if found.equal else 'NOT equal'}: {counts} in {found.seconds:.1f} s ({rate:,.0f} attempts/s)")
+    if found.unfinished:
+        print(f"{found.unfinished} attempts are not finished in the run and were left out")
+    for name in found.changed:
+        print(f"changed since the run: {name}")
+    for title, differences in (("first difference", found.differences), ("verdict flips", found.flips)):
+        for one in differences[:10]:
+            print(f"{title}: attempt {one.attempt} ({one.problem}, {one.strategy}): {one.where}")
+        if len(differences) > 10:
+            print(f"... and {len(differences) - 10} attempts more")
+    if found.changed and found.differences:
+        print(f"with the run's own copies: agentloop replay {directory} --frozen")
+
+
+def _dump(data: Any) -> None:
+    print(json.dumps(data, indent=2))

@@ -1,0 +1,138 @@
+"""`agentloop run`: an experiment from a file, from flags, or from both; flags win."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from agentloop.planning import Plan
+    from agentloop.runner import Control, Summary
+
+
+def add(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command()(run)
+
+
+def _text(metavar: str, help: str) -> Any:
+    return typer.Option(metavar=metavar, help=help)
+
+
+def _count(help: str) -> Any:
+    return typer.Option(metavar="N", min=1, help=help)
+
+
+def run(
+    experiment: Annotated[
+        Path | None, typer.Argument(metavar="[EXPERIMENT.toml]", help="An experiment file.", show_default=False)
+    ] = None,
+    workload: Annotated[str | None, _text("NAME", "humaneval, mbpp, jsonl, FILE.py.  [default: humaneval]")] = None,
+    problems: Annotated[
+        list[str] | None, _text("ID", "Id or glob ('HumanEval/1*'); repeatable.  [default: all]")
+    ] = None,
+    data: Annotated[Path | None, _text("FILE", "The data file, where the set is not in a package.")] = None,
+    strategy: Annotated[list[str] | None, _text("NAME", "A strategy's name or .py file; repeatable.")] = None,
+    model: Annotated[list[str] | None, _text("NAME", "openai/NAME, local/NAME, scripted:FILE; repeatable.")] = None,
+    api_base: Annotated[str | None, _text("URL", "Base URL of a compatible server, for the models.")] = None,
+    samples: Annotated[int | None, _count("Attempts of each strategy on each problem.  [default: 1]")] = None,
+    iterations: Annotated[int | None, _count("Programs of one attempt at most.  [default: the strategy's]")] = None,
+    limit: Annotated[int | None, _count("At most so many problems.  [default: all]")] = None,
+    every: Annotated[int | None, _count("Take each n-th problem.  [default: 1]")] = None,
+    sandbox: Annotated[str | None, _text("NAME", "docker, local, local-reduced or a profile.  [default: auto]")] = None,
+    jobs: Annotated[int | None, _count("Programs that run at once.  [default: 2]")] = None,
+    out: Annotated[Path | None, _text("DIR", "Run directory; one that is there goes on.  [default: runs/NAME]")] = None,
+    max_cost: Annotated[float | None, typer.Option(metavar="USD", min=0, help="Most money for the whole run.")] = None,
+    max_tokens: Annotated[int | None, _count("Most tokens for the whole run.")] = None,
+    seed: Annotated[int | None, _text("N", "All draws derive from it.  [default: 0]")] = None,
+    override: Annotated[
+        list[str] | None,
+        typer.Option("-o", metavar="KEY=VALUE", help="Set any key: -o models.0.temperature=0.2; repeatable."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print plan and ceiling of cost; start nothing.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print the last line only.")] = False,
+) -> None:
+    """Run an experiment, or go on with it.
+
+    An attempt that is done is not done again. The first Ctrl-C lets the open attempts finish, the second stops at once;
+    run again to go on. Status 3: faults remain, or it was stopped early.
+    """
+    from agentloop.commands.assembly import assemble
+    from agentloop.config import parse
+    from agentloop.planning import make_plan
+
+    flags: dict[str, Any] = {
+        "samples": samples, "iterations": iterations, "sandbox": sandbox, "jobs": jobs, "max_cost": max_cost,
+        "max_tokens": max_tokens, "seed": seed,
+    }  # fmt: skip
+    chosen = {"name": workload, "problems": problems or None, "limit": limit, "every": every}
+    tables, base = assemble(experiment, flags, chosen, data, strategy or [], model or [], api_base, override or [])
+    plan = make_plan(parse(tables, str(experiment or "flags")), base)
+    directory = out or Path("runs") / plan.experiment.name
+    if dry_run:
+        from agentloop.commands.forecast import forecast
+
+        for line in forecast(plan, directory):
+            print(line)
+        return
+    summary = _drive(plan, directory, quiet)
+    _end(summary, directory, quiet)
+
+
+def _drive(plan: Plan, directory: Path, quiet: bool) -> Summary:
+    """Run with progress; Ctrl-C drains, a second one or SIGTERM cancels."""
+    import asyncio
+    import signal
+
+    from agentloop.progress import watch
+    from agentloop.runner import Control, Summary
+    from agentloop.runner import run as drive
+
+    control = Control()
+
+    async def main() -> Summary:
+        loop = asyncio.get_running_loop()
+        with watch(quiet) as observer:
+            loop.add_signal_handler(signal.SIGINT, lambda: _interrupt(control, observer.event))
+            loop.add_signal_handler(signal.SIGTERM, control.cancel)
+            try:
+                return await drive(plan, directory, observer, control)
+            except asyncio.CancelledError:
+                if not control.draining:
+                    raise
+                return Summary(attempts=plan.attempts, stopped="cancelled")
+
+    return asyncio.run(main())
+
+
+def _interrupt(control: Control, event: Any) -> None:
+    if control.draining:
+        control.cancel()
+        return
+    control.drain("interrupted")
+    event("notice", text="interrupted: the open attempts are finished, no other is begun; Ctrl-C again stops at once")
+
+
+def _end(summary: Summary, directory: Path, quiet: bool) -> None:
+    from agentloop.reader import open_run
+    from agentloop.report import report
+    from agentloop.store import FILE
+    from agentloop.tables import console, render
+
+    if not (directory / FILE).exists():
+        print(f"agentloop: {summary.stopped}: nothing was begun", file=sys.stderr)
+        raise typer.Exit(3)
+    if not quiet:
+        with open_run(directory) as run:
+            render(report(run), console(), short=True)
+    done, missing = summary.reused + summary.done, summary.attempts - summary.reused - summary.done
+    if quiet or missing or summary.stopped:
+        why = f"; stopped: {summary.stopped}" if summary.stopped else ""
+        faults = f", {summary.faults} faults" if summary.faults else ""
+        again = "; run again to go on" if missing else ""
+        print(f"{directory}: {done} of {summary.attempts} attempts done{faults}{why}{again}")
+    if missing or summary.stopped:
+        raise typer.Exit(3)
