@@ -36,7 +36,8 @@ records (judge -> host):
 The judge ends when its stdin closes, and kills everything before it does.
 """
 
-# ruff: noqa: PTH  (pathlib costs start-up time in every sandbox, and knows no dir_fd)
+# pathlib costs start-up time in every lane, and knows no dir_fd.
+# ruff: noqa: PTH101, PTH102, PTH103, PTH106, PTH110, PTH112, PTH118, PTH120, PTH123, PTH208
 from __future__ import annotations
 
 import contextlib
@@ -51,11 +52,24 @@ import stat
 import sys
 import time
 
+TYPE_CHECKING = False  # without importing typing
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, NoReturn
+
 PROTOCOL = 1
-PAGE = os.sysconf("SC_PAGE_SIZE")
-TICK = os.sysconf("SC_CLK_TCK")
+PAGE, TICK = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
 STACK = 256 * 2**20
+SAMPLE = 0.02
+"""Seconds between two looks at the processes of a running test."""
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
+# fmt: off
+ENVIRONMENT = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", "TZ": "UTC",
+    "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1",
+    "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "GOMAXPROCS": "2",
+}
+# fmt: on
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -64,25 +78,27 @@ class Unable(Exception):
 
 
 class Stream:
-    """One captured stream of a process: at most `cap` bytes are kept, all are counted."""
+    """One captured stream of a process: at most `cap` bytes are kept, all that were read are counted."""
 
     def __init__(self, fd: int, cap: int) -> None:
-        self.fd, self.cap, self.data, self.seen, self.open = fd, cap, bytearray(), 0, True
+        self.fd, self.cap, self.data, self.seen = fd, cap, bytearray(), 0
+        os.set_blocking(fd, False)
 
     def drain(self) -> bool:
-        """Read what is there, without blocking; True while the stream is open and within its cap."""
-        while self.open and self.seen <= self.cap:
+        """Read what is there, without blocking; True while more may come and fits."""
+        while self.seen <= self.cap:
             try:
                 chunk = os.read(self.fd, 65536)
             except BlockingIOError:
                 return True
+            if not chunk:
+                return False
             self.seen += len(chunk)
             self.data += chunk[: self.cap - len(self.data)]
-            self.open = bool(chunk)
-        return self.open and self.seen <= self.cap
+        return False
 
     def text(self) -> tuple[str, bool]:
-        """The text, and whether all of it was UTF-8 (a character cut at the cap counts as such)."""
+        """The text, and whether all was UTF-8; a character cut by the cap counts as such."""
         data = bytes(self.data)
         try:
             return data.decode(), True
@@ -99,20 +115,15 @@ class Process:
         self.pid, self.report, self.streams = pid, report, streams
         self.started, self.ended = time.monotonic(), 0.0
         self.status: int | None = None
-        self.reaped_cpu = self.live_cpu = 0.0
-        self.peak = 0
         self.limit: str | None = None
-        self.stopped = False
-
-    @property
-    def cpu(self) -> float:
-        return self.reaped_cpu + self.live_cpu
+        self.reaped = self.cpu = 0.0
+        self.peak = 0
 
     def over(self, limit: str) -> None:
         self.limit = self.limit or limit
 
-    def record(self, mechanism: str) -> dict:
-        status = None if self.limit or self.stopped else self.status  # of what the judge killed, nothing is to be told
+    def record(self, mechanism: str) -> dict[str, Any]:
+        status = None if self.limit else self.status
         texts = {name: stream.text() for name, stream in self.streams.items()}
         return {
             "exit": os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None,
@@ -132,15 +143,19 @@ class Process:
 
 
 class OwnUid:
-    """How a forked child gives up its powers just before exec: to a uid of its own, then whatever `harden` adds."""
+    """How a forked child gives up its powers just before exec: to a uid of its own, then whatever `harden` adds.
+
+    `own_root`: every program lives under a small init, with writable places that vanish with it (a local level).
+    """
 
     own_root = False
-    """Whether each program lives under a small init of its own, with writable directories that vanish with it."""
 
-    def __init__(self, harden=None) -> None:  # type: ignore[no-untyped-def]
-        self.harden = harden
+    def __init__(
+        self, harden: Callable[[Judge, str, dict[str, Any]], None] | None = None, disk_full: Any = lambda cwd: False
+    ) -> None:
+        self.harden, self.disk_full = harden, disk_full
 
-    def enter(self, judge: Judge, role: str, limits: dict, report: int | None) -> None:
+    def enter(self, judge: Judge, role: str, limits: dict[str, Any], report: int | None) -> None:
         """Called in the child; `role` is "build", "program" or "checker". Returns in the process that is to exec."""
         uid = judge.uids["checker" if role == "checker" else "program"]
         if uid is not None:
@@ -155,20 +170,20 @@ class OwnUid:
 
 
 class Judge:
-    def __init__(self, config: dict, confinement: OwnUid | None = None) -> None:
-        self.work = config["work"]
-        self.src, self.cwd, self.checker_src = (os.path.join(self.work, name) for name in ("src", "run", "checker"))
-        self.uids = {"program": config.get("uid"), "checker": config.get("checker_uid")}
+    """Runs jobs, one after the other. `program` and `checker` are what runs just now."""
+
+    def __init__(self, config: dict[str, Any], confinement: Any = None) -> None:
+        self.config, self.confinement = config, confinement or OwnUid()
+        self.src, self.cwd, self.checker_src = (f"{config['work']}/{name}" for name in ("src", "run", "checker"))
+        self.uids: dict[str, int | None] = {"program": config.get("uid"), "checker": config.get("checker_uid")}
         self.scratch = [path for path in config.get("scratch", []) if os.path.isdir(path)]
         self.cgroup = Cgroup() if config.get("cgroup") else None
-        self.isolation = config.get("isolation", {})
         self.python = config.get("python") or sys.executable
-        self.confinement = confinement or OwnUid()
-        self.input, self.jobs, self.foreign = bytearray(), [], set()
-        self.program = self.checker = None
+        self.program: Process | None = None
+        self.checker: Process | None = None
+        self.foreign: set[int] = set()
+        self.input, self.jobs = bytearray(), []  # type: tuple[bytearray, list[bytearray]]
         self.selector = selectors.DefaultSelector()
-
-    # -- the stream ------------------------------------------------------------------------------------------------
 
     def serve(self) -> None:
         """Answer jobs until stdin closes; then kill everything."""
@@ -177,17 +192,15 @@ class Judge:
         prctl(PR_SET_CHILD_SUBREAPER, 1)
         prctl(PR_SET_DUMPABLE, 0)
         woken, wake = os.pipe()
-        for fd in (woken, wake):
-            os.set_blocking(fd, False)
+        os.set_blocking(woken, False)
+        os.set_blocking(wake, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         self.selector.register(woken, selectors.EVENT_READ, lambda: os.read(woken, 4096))
         self.selector.register(0, selectors.EVENT_READ, self.read_input)
-        version = ".".join(map(str, sys.version_info[:3]))
+        hello = {"protocol": PROTOCOL, "python": sys.version.split()[0], "uid": os.getuid()}
         try:
-            self.say(
-                {"hello": {"protocol": PROTOCOL, "python": version, "uid": os.getuid(), "isolation": self.isolation}}
-            )
+            self.say({"hello": {**hello, "isolation": self.config.get("isolation", {})}})
             while True:
                 while not self.jobs:
                     self.turn(None)
@@ -195,10 +208,7 @@ class Judge:
         except (EOFError, BrokenPipeError):
             pass
         finally:
-            self.kill()
-            for path in (self.cwd, self.src, self.checker_src, *self.scratch):
-                with contextlib.suppress(OSError):
-                    empty(path)
+            self.left()
 
     def turn(self, timeout: float | None) -> None:
         for key, _ in self.selector.select(timeout):
@@ -210,18 +220,17 @@ class Judge:
             raise EOFError
         self.input += chunk
         if b"\n" in chunk:
-            *lines, rest = self.input.split(b"\n")
+            *lines, self.input = self.input.split(b"\n")
             self.jobs += lines
-            self.input = rest
 
-    def say(self, record: dict) -> None:
+    def say(self, record: dict[str, Any]) -> None:
         data = json.dumps(record).encode() + b"\n"
         while data:
             data = data[os.write(self.output, data) :]
 
     # -- one job ---------------------------------------------------------------------------------------------------
 
-    def answer(self, line: bytes) -> None:
+    def answer(self, line: bytearray) -> None:
         name = None
         try:
             job = json.loads(line)
@@ -236,7 +245,7 @@ class Judge:
         else:
             self.say({"job": name, "end": {"clean": not why, "why": why}})
 
-    def run_job(self, job: dict) -> None:
+    def run_job(self, job: dict[str, Any]) -> None:
         limits, build, timeouts = job["limits"], job.get("build"), 0
         self.lay(self.src, job["files"], 0o755, self.uids["program"] if build else None)
         if build:
@@ -258,54 +267,53 @@ class Judge:
             timeouts += program["limit"] in ("cpu", "wall")
             self.say({**head, **program, **({"checker": checker} if checker else {})})
 
-    def lay(self, base: str, files: dict, mode: int, uid: int | None) -> None:
+    def lay(self, base: str, files: dict[str, str], mode: int, uid: int | None) -> None:
         """A fresh directory with these files, all given to `uid` unless that is None."""
         fresh(base, mode, None)
         for name, text in files.items():
-            if name.startswith("/") or not {"", ".", ".."}.isdisjoint(name.split("/")):
+            if not {"", ".", ".."}.isdisjoint(name.split("/")):
                 raise Unable(f"bad file name {name!r}")
             path = os.path.join(base, name)
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(path, "w", encoding="utf-8", newline="") as file:
+            with open(path, "w", encoding="utf-8", errors="surrogatepass", newline="") as file:
                 file.write(text)
         if uid is not None:
             hand_over(base, uid)
 
     def left(self) -> str:
         """Clean the lane after a job; what could not be cleaned, or ''."""
-        uids = {str(uid) for uid in self.uids.values() if uid is not None}
         if not self.kill():
             return "processes left"
-        for path in (self.src, self.cwd, self.checker_src, *self.scratch):
-            if os.path.isdir(path) and empty(path):
+        for path in (self.src, self.cwd, self.checker_src):
+            discard(path)
+        for path in self.scratch:
+            if empty(path):
                 return f"files left in {path}"
+        uids = {str(uid) for uid in self.uids.values() if uid is not None}
         return "System V IPC left" if uids and system_v_of(uids) else ""
 
     # -- one test --------------------------------------------------------------------------------------------------
 
-    def run(self, role: str, test: dict, limits: dict, cwd: str) -> tuple[dict, dict | None]:
+    def run(self, role: str, test: dict[str, Any], limits: dict[str, Any], cwd: str) -> tuple[Any, Any]:
         """Run a program, with its checker beside it if it has one, to the end; none of their processes is left."""
-        spec, ours = test.get("checker"), []
-        kills = self.cgroup.oom_kills() if self.cgroup else 0
-        self.base = self.cgroup.used() if self.cgroup else 0
+        spec, ours, passed = test.get("checker"), [], {}  # type: tuple[Any, list[int], dict[str, int]]
+        kills, self.base = (self.cgroup.oom_kills(), self.cgroup.used()) if self.cgroup else (0, 0)
+        self.foreign = {int(name) for name in os.listdir("/proc") if name.isdigit()} - {os.getpid()}
         try:
-            passed = {}
             if spec:
-                calls, calls_end = os.pipe()
-                answers, answers_end = os.pipe()
-                ours = [calls, calls_end, answers, answers_end]
-                passed = {"AGENTLOOP_CALLS": calls, "AGENTLOOP_CHANNEL": answers_end}
-                theirs = {"AGENTLOOP_CALLS": calls_end, "AGENTLOOP_ANSWERS": answers}
+                ours = [*os.pipe(), *os.pipe()]
+                passed = {"AGENTLOOP_CALLS": ours[0], "AGENTLOOP_CHANNEL": ours[3]}
+                theirs = {"AGENTLOOP_CALLS": ours[1], "AGENTLOOP_ANSWERS": ours[2]}
                 self.checker = self.start("checker", {**spec, "channel": True}, limits, self.checker_src, theirs)
                 test = {**test, "channel": False}
-            self.program = self.start(role, test, limits, cwd, passed)
+            self.program = program = self.start(role, test, limits, cwd, passed)
             close(ours)
             ours = []
-            self.watch(limits)
-            self.program.stopped = self.program.status is None
+            self.watch(program, limits)
+            stopped = program.status is None
         finally:
             close(ours)
-            ended, running = self.kill(), [p for p in (self.program, self.checker) if p]
+            ended, running = self.kill(), [process for process in (self.program, self.checker) if process]
             self.program = self.checker = None
             for process in running:
                 self.finish(process)
@@ -315,77 +323,72 @@ class Judge:
             for path in self.scratch:
                 empty(path)
         if self.cgroup and self.cgroup.oom_kills() > kills:
-            running[0].over("memory")
+            program.over("memory")
         for process in running:
             if process.cpu > limits["cpu"]:
                 process.over("cpu")
             if process.peak > limits["memory"]:
                 process.over("memory")
-            if process.status is None and not process.limit and not process.stopped:
+            if process.status is None and not process.limit and not stopped:
                 raise Unable("a program's exit status was lost")
+        if stopped:  # by us, because its checker had ended
+            program.status = None
         records = [process.record("cgroup" if self.cgroup else "sampled") for process in running]
         return records[0], records[1] if spec else None
 
-    def start(self, role: str, spec: dict, limits: dict, cwd: str, passed: dict[str, int]) -> Process:
+    def start(self, role: str, spec: dict[str, Any], limits: Any, cwd: str, passed: dict[str, int]) -> Process:
         """Start one process; `passed` are descriptors for it by the name of the variable that tells their number."""
         src = self.checker_src if role == "checker" else self.src
         argv = [item.replace("{src}", src).replace("{python}", self.python) for item in spec["argv"]]
-        stdin = os.memfd_create("stdin")
-        ends, streams = [stdin], {}
-        report = os.pipe() if self.confinement.own_root else None
+        env = {**ENVIRONMENT, "HOME": cwd, "AGENTLOOP_CAP": str(limits["output"])}
+        ends, streams, report = [os.memfd_create("stdin")], {}, (None, None)  # type: list[int], dict[str, Stream], Any
         failure, failed = os.pipe()
         try:
-            with open(stdin, "wb", closefd=False) as file:
+            with open(ends[0], "wb", closefd=False) as file:
                 file.write(spec.get("stdin", "").encode(errors="surrogatepass"))
-            os.lseek(stdin, 0, os.SEEK_SET)
+            os.lseek(ends[0], 0, os.SEEK_SET)
             for name in ("stdout", "stderr", "channel")[: 3 if spec.get("channel") else 2]:
                 fd, end = os.pipe()
-                os.set_blocking(fd, False)
                 streams[name] = Stream(fd, limits["output"])
                 ends.append(end)
-            env = {**ENVIRONMENT, "HOME": cwd, "AGENTLOOP_CAP": str(limits["output"])}
-            env.update({name: str(3 + n) for n, name in enumerate((*list(streams)[2:], *passed))})
-            if "channel" in env:
-                env["AGENTLOOP_CHANNEL"] = env.pop("channel")
+            names = (*["AGENTLOOP_CHANNEL"][: len(ends) - 3], *passed)
+            env.update({name: str(3 + n) for n, name in enumerate(names)})
+            report = os.pipe() if self.confinement.own_root else report
             pid = os.fork()
             if pid == 0:
-                self.become(role, argv, cwd, env, [*ends, *passed.values()], limits, failed, report and report[1])
-            process = Process(pid, report and report[0], streams)
+                self.become(role, argv, cwd, env, [*ends, *passed.values()], limits, failed, report[1])
+            process = Process(pid, report[0], streams)
         finally:
-            close([failed, *ends, *([report[1]] if report else [])])
+            close([failed, *ends, *([report[1]] if report[1] else [])])
         for stream in streams.values():
             self.selector.register(stream.fd, selectors.EVENT_READ, lambda s=stream: self.drain(process, s))
         with open(failure, "rb") as file:
-            message = file.read()
+            message = file.read().decode(errors="replace")
         if message:
             self.finish(process)
-            raise Unable(f"cannot start {argv[0]}: {message.decode(errors='replace')}")
+            raise Unable(f"cannot start {argv[0]}: {message}")
         return process
 
-    def become(self, role, argv, cwd, env, fds, limits, failed, report) -> None:  # type: ignore[no-untyped-def]
-        """In the forked child: turn into the program. Never returns."""
+    def become(
+        self, role: str, argv: list[str], cwd: str, env: dict[str, str], fds: list[int], limits: Any, failed: int,
+        report: int | None,
+    ) -> NoReturn:  # fmt: skip
+        """In the forked child: turn into the program."""
         try:
             os.setsid()
             failed = fcntl.fcntl(failed, fcntl.F_DUPFD_CLOEXEC, 64)
             report = report and fcntl.fcntl(report, fcntl.F_DUPFD_CLOEXEC, 64)
-            high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in fds]
-            for number, fd in enumerate(high):
+            for number, fd in enumerate([fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in fds]):
                 os.dup2(fd, number)
-            for number in (signal.SIGPIPE, signal.SIGXFSZ):
-                signal.signal(number, signal.SIG_DFL)
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
             with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
                 file.write("1000")
-            os.umask(0o022)
-            cpu = int(limits["cpu"]) + 2
-            for name, value in (
-                ("CORE", 0), ("CPU", cpu), ("FSIZE", limits["file_size"]), ("NOFILE", limits["open_files"]),
-                ("STACK", min(STACK, limits["memory"])),
-            ):  # fmt: skip
+            values = {"CORE": 0, "CPU": int(limits["cpu"]) + 2, "STACK": min(STACK, limits["memory"])}
+            for name, value in {**values, "FSIZE": limits["file_size"], "NOFILE": limits["open_files"]}.items():
                 number = getattr(resource, f"RLIMIT_{name}")
                 hard = resource.getrlimit(number)[1]
-                value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-                resource.setrlimit(number, (value, value))
-            os.chdir("/")
+                resource.setrlimit(number, (value if hard < 0 else min(value, hard),) * 2)
             self.confinement.enter(self, role, limits, report)
             os.chdir(cwd)
             os.execvpe(argv[0], argv, env)
@@ -400,59 +403,60 @@ class Judge:
             if stream.seen > stream.cap:
                 process.over("output")
 
-    def watch(self, limits: dict) -> None:
+    def watch(self, program: Process, limits: dict[str, Any]) -> None:
         """Until the checker, or the program where there is none, has ended; who goes over a limit is killed."""
-        program, leader = self.program, self.checker or self.program
+        leader = self.checker or program
         deadline, sample = leader.started + limits["wall"], leader.started + SAMPLE
         while leader.status is None or (program.status is None and time.monotonic() < leader.ended + 1):
             self.turn(max(0.0, min(deadline, sample) - time.monotonic()))
             self.reap()
-            now = time.monotonic()
-            if now >= sample:
+            if time.monotonic() >= sample:
                 self.sample(limits)
                 sample = time.monotonic() + SAMPLE
-            if now >= deadline and leader.status is None:
+            if time.monotonic() >= deadline and leader.status is None:
                 (program if program.status is None else leader).over("wall")
             for process in (program, leader):
                 if process.limit and process.status is None:
                     self.kill(process)
                     deadline = min(deadline, time.monotonic() + 2)  # a checker whose program is gone soon ends
 
-    def rows(self) -> dict:
-        """The judge's descendants: the checker's are those below it, all others (orphans too) the program's."""
-        table, parts = processes(self.foreign), {self.program: {}, self.checker: {}}
-        owner = {os.getpid(): self.program, 0: self.foreign, **dict.fromkeys(self.foreign, self.foreign)}
-        for pid in table:
-            chain = []
-            while pid in table and pid not in owner:
-                chain.append(pid)
-                pid = table[pid].parent
-            whose = owner.get(pid)
-            for step in reversed(chain):
-                whose = self.checker if self.checker and step == self.checker.pid else whose
-                if whose is self.foreign:
-                    self.foreign.add(step)
-                elif pid in owner:
-                    owner[step] = whose
-                    parts[whose][step] = table[step]
-        return parts
-
-    def sample(self, limits: dict) -> None:
-        for process, rows in self.rows().items():
-            if process is None:
+    def sample(self, limits: dict[str, Any]) -> None:
+        for process in (self.program, self.checker):
+            rows = self.tree(process) if process else {}
+            if not process or not rows:
                 continue
-            process.live_cpu = sum(row.cpu for row in rows.values())
-            used = sum(row.rss for row in rows.values())
+            process.cpu = max(process.cpu, process.reaped + sum(cpu for _, cpu, _ in rows.values()))
+            used = sum(rss for *_, rss in rows.values())
             if used > limits["memory"]:  # pages shared after a fork were counted more than once
-                exact = (
-                    self.cgroup.used() - self.base if self.cgroup else sum(own_share(*item) for item in rows.items())
-                )
-                used = min(used, exact)
+                used = min(used, self.cgroup.used() - self.base if self.cgroup else sum(map(own_share, rows.items())))
             process.peak = max(process.peak, used)
             if process.peak > limits["memory"]:
                 process.over("memory")
             if process.cpu > limits["cpu"]:
                 process.over("cpu")
+            if process is self.program and self.confinement.disk_full(self.cwd):
+                process.over("output")
+
+    def tree(self, process: Process | None = None) -> dict[int, Any]:
+        """The judge's descendants: all, the checker's (those below it), or the program's (all others, orphans too)."""
+        table = processes(self.foreign)
+        children: dict[int, list[int]] = {}
+        for pid, row in table.items():
+            children.setdefault(row[0], []).append(pid)
+
+        def below(pid: int) -> dict[int, Any]:
+            found, stack = {}, [pid]
+            while stack:
+                for child in children.get(stack.pop(), ()):
+                    found[child] = table[child]
+                    stack.append(child)
+            return found
+
+        everything = below(os.getpid())
+        if process is None or self.checker is None:
+            return everything
+        its = {pid: row for pid, row in everything.items() if pid == self.checker.pid} | below(self.checker.pid)
+        return its if process is self.checker else {pid: row for pid, row in everything.items() if pid not in its}
 
     def reap(self) -> bool:
         """Collect every child that ended: ours, and orphans that fell to us. True when none is left.
@@ -467,31 +471,27 @@ class Judge:
             if pid == 0:
                 return False
             process = self.checker if self.checker and pid == self.checker.pid else self.program
-            if process is None:
-                continue
-            process.reaped_cpu += usage.ru_utime + usage.ru_stime
-            process.live_cpu = 0.0
-            process.peak = max(process.peak, usage.ru_maxrss * 1024)
-            if pid == process.pid:
-                process.status, process.ended = status, time.monotonic()
+            if process:
+                process.reaped += usage.ru_utime + usage.ru_stime
+                process.cpu = max(process.cpu, process.reaped)
+                process.peak = max(process.peak, usage.ru_maxrss * 1024)
+                if pid == process.pid:
+                    process.status, process.ended = status, time.monotonic()
 
     def kill(self, process: Process | None = None) -> bool:
         """Kill a process's whole tree, or all there is; False if something is still there after 10 seconds."""
         until = time.monotonic() + 10
-        while time.monotonic() < until:
-            if self.reap():
-                return True
-            self.foreign.clear()
+        while not self.reap():
+            self.foreign = set()  # a number may have been used again
             for number in (signal.SIGSTOP, signal.SIGKILL):  # stopped first: none forks between look and kill
-                parts = self.rows()
-                pids = parts[process] if process else {pid for rows in parts.values() for pid in rows}
+                pids = self.tree(process)
                 for pid in pids:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, number)
-            if process and not pids:
-                return True
+            if (process and not pids) or time.monotonic() > until:
+                return not pids
             time.sleep(0.0005)  # dying takes the kernel a moment
-        return False
+        return True
 
     def finish(self, process: Process) -> None:
         """After the end of a whole tree: read what is left in its pipes, and free them."""
@@ -502,57 +502,33 @@ class Judge:
             os.close(stream.fd)
             if stream.seen > stream.cap:
                 process.over("output")
-        process.live_cpu = 0.0
         process.ended = process.ended or time.monotonic()
-        if process.report is not None:
+        if process.report is not None:  # an init's word on how the program below it ended
             with open(process.report, "rb") as file:
                 text = file.read()
             process.status = int(text) if text else None
 
 
-ENVIRONMENT = {
-    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    "LANG": "C.UTF-8",
-    "TZ": "UTC",
-    "PYTHONHASHSEED": "0",
-    "PYTHONDONTWRITEBYTECODE": "1",
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "GOMAXPROCS": "2",
-}
-SAMPLE = 0.02
-"""Seconds between two looks at the processes of a running test."""
+def processes(skip: set[int]) -> dict[int, tuple[int, float, int]]:
+    """The process table but for `skip`: {pid: (parent, CPU seconds with waited-for children, resident bytes)}.
 
-
-class Row:
-    """A line of the process table: parent, CPU seconds (waited-for children included), resident bytes."""
-
-    __slots__ = ("cpu", "parent", "rss")
-
-    def __init__(self, fields: list[bytes]) -> None:
-        self.parent = int(fields[1])
-        self.cpu = sum(map(int, fields[11:15])) / TICK
-        self.rss = int(fields[21]) * PAGE
-
-
-def processes(skip: set) -> dict[int, Row]:
-    """The process table without `skip` and zombies (one whose other threads still run is none)."""
+    Zombies are left out, but for one whose other threads still run.
+    """
     table = {}
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) not in skip:
             with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
                 fields = file.read().rpartition(b")")[2].split()
                 if fields[0] not in b"ZX" or int(fields[17]) > 1:
-                    table[int(name)] = Row(fields)
+                    table[int(name)] = (int(fields[1]), sum(map(int, fields[11:15])) / TICK, int(fields[21]) * PAGE)
     return table
 
 
-def own_share(pid: int, row: Row) -> int:
+def own_share(item: tuple[int, tuple[int, float, int]]) -> int:
     """A process's proportional share of memory, or its resident size where the kernel does not tell us."""
-    with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+    with contextlib.suppress(OSError, IndexError), open(f"/proc/{item[0]}/smaps_rollup", "rb") as file:
         return int(file.read().partition(b"\nPss:")[2].split(None, 1)[0]) * 1024
-    return row.rss
+    return item[1][2]
 
 
 class Cgroup:
@@ -560,20 +536,19 @@ class Cgroup:
 
     def __init__(self) -> None:
         old = os.path.exists("/sys/fs/cgroup/memory/memory.oom_control")
-        self.stat = "/sys/fs/cgroup/memory/memory.stat" if old else "/sys/fs/cgroup/memory.stat"
-        self.events = "/sys/fs/cgroup/memory/memory.oom_control" if old else "/sys/fs/cgroup/memory.events"
-        self.key = "total_rss" if old else "anon"
+        base = "/sys/fs/cgroup/memory/memory." if old else "/sys/fs/cgroup/memory."
+        self.usage = base + "stat", "total_rss" if old else "anon"
+        self.events = base + ("oom_control" if old else "events"), "oom_kill"
 
-    def used(self) -> int:
-        return self._read(self.stat, self.key)
-
-    def oom_kills(self) -> int:
-        return self._read(self.events, "oom_kill")
-
-    @staticmethod
-    def _read(path: str, key: str) -> int:
+    def read(self, path: str, key: str) -> int:
         with open(path) as file:
             return next((int(line.split()[1]) for line in file if line.split()[0] == key), 0)
+
+    def used(self) -> int:
+        return self.read(*self.usage)
+
+    def oom_kills(self) -> int:
+        return self.read(*self.events)
 
 
 def system_v_of(uids: set[str]) -> bool:
@@ -588,8 +563,7 @@ def system_v_of(uids: set[str]) -> bool:
 
 def empty(path: str) -> bool:
     """Remove everything in a directory, however deep and whatever its permissions; True if something is left."""
-    top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    serial = 0
+    top, serial = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW), 0
     try:
         names = os.listdir(top)
         while names:
@@ -601,8 +575,8 @@ def empty(path: str) -> bool:
                 os.chmod(name, 0o700, dir_fd=top)
                 inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=top)
                 try:
-                    for below in os.listdir(inner):  # a directory moves up instead: no depth is too great
-                        if stat.S_ISDIR(os.lstat(below, dir_fd=inner).st_mode):
+                    for below in os.listdir(inner):
+                        if stat.S_ISDIR(os.lstat(below, dir_fd=inner).st_mode):  # moves up: no depth is too great
                             os.chmod(below, 0o700, dir_fd=inner)
                             serial += 1
                             os.rename(below, f".{serial}.old", src_dir_fd=inner, dst_dir_fd=top)
@@ -617,11 +591,17 @@ def empty(path: str) -> bool:
         os.close(top)
 
 
-def fresh(path: str, mode: int, uid: int | None) -> None:
-    """An empty directory at `path`, owned by `uid` or by the judge."""
+def discard(path: str) -> None:
+    """Remove a directory with all in it, if it is there."""
     if os.path.isdir(path):
+        os.chmod(path, 0o700)
         empty(path)
         os.rmdir(path)
+
+
+def fresh(path: str, mode: int, uid: int | None) -> None:
+    """An empty directory at `path`, owned by `uid` or by the judge."""
+    discard(path)
     os.mkdir(path)
     os.chmod(path, mode)
     if uid is not None:
@@ -645,7 +625,7 @@ def prctl(option: int, value: int) -> None:
         raise OSError(ctypes.get_errno(), f"prctl {option}")
 
 
-def main(config: dict, confinement: OwnUid | None = None) -> None:
+def main(config: dict[str, Any], confinement: Any = None) -> None:
     os.umask(0o022)
     Judge(config, confinement).serve()
 

@@ -5,7 +5,8 @@ What this level does not hide: the process table, load and other facts of the ma
 /usr. What it refuses: files elsewhere, sockets, signals and tracing beyond the program, new namespaces.
 """
 
-# ruff: noqa: PTH  (as in the judge)
+# pathlib costs start-up time in every lane, and knows no dir_fd.
+# ruff: noqa: PTH100, PTH101, PTH112, PTH116, PTH120, PTH208
 from __future__ import annotations
 
 import contextlib
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 PREFIX = "agentloop-lane-"
 """Lane directories in the temporary directory; each holds a lock while its lane lives."""
+DISK = 64 * 2**20
+"""Bytes that a program's directory may hold: no file system of its own bounds it here."""
 _CREATE, _ADD_RULE, _RESTRICT = 444, 445, 446
 _READ = 1 << 0 | 1 << 2 | 1 << 3  # execute, read files, read directories
 _FILE = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15  # the rights that a file can have
@@ -107,6 +110,21 @@ def _threads_of(uid: int) -> Iterator[str]:
                 yield from os.listdir(f"/proc/{name}/task")
 
 
+def size_of(path: str) -> int:
+    """Bytes of the files in a directory and the one below; more than 1,000 entries count as too many."""
+    total, folders, count = 0, [path], 0
+    for folder in folders:
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                count += 1
+                if count > 1000:
+                    return 1 << 62
+                total += entry.stat(follow_symlinks=False).st_blocks * 512
+                if folder is path and entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+    return total
+
+
 def lane_directory() -> str:
     """A new directory for a lane, locked while this process lives."""
     path = tempfile.mkdtemp(prefix=PREFIX)
@@ -136,7 +154,7 @@ def main(config: dict[str, Any]) -> None:
     judge = importlib.import_module("judge")
     work = lane_directory()
     try:
-        judge.main({**config, "work": work}, judge.OwnUid(harden(config)))
+        judge.main({**config, "work": work}, judge.OwnUid(harden(config), lambda cwd: size_of(cwd) > DISK))
     finally:
         shutil.rmtree(work, ignore_errors=True)
 

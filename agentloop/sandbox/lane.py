@@ -64,8 +64,8 @@ class Lane:
         name = f"job{next(self._ids)}"
         await self._send({**wire, "id": name})
         records: list[dict[str, Json]] = []
-        first = (wire.get("build") or {}).get("limits", wire["limits"])["wall"]
-        wall = max(first, wire["limits"]["wall"]) + GRACE
+        parts = (wire, wire.get("build") or {})
+        wall = max(part["limits"]["wall"] for part in parts if "limits" in part) + GRACE
         while True:
             record = await self._line(wall)
             if record.get("job") != name:

@@ -50,6 +50,8 @@ def _python_test(test: Test) -> dict[str, Json]:
         return {**head, "argv": [*run, "stdio"], "stdin": test.input["stdin"]}
     if test.kind == "call":
         return {**head, "argv": [*run, "call"], "stdin": json.dumps(test.input)}
+    if test.checker == "in_process":
+        return {**head, "argv": [*run, "script"], "stdin": json.dumps(test.input)}
     checker = {
         "argv": [*PYTHON, "{src}/check.py"],
         "files": {"check.py": driver("check_driver"), "driver.py": driver("python_driver")},

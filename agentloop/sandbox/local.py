@@ -137,7 +137,7 @@ def owns_uids() -> bool:
     if os.geteuid() != 0:
         return False
     maps = (map(int, line.split()) for line in Path("/proc/self/uid_map").read_text().splitlines())
-    return any(first <= FIRST_UID and LAST_UID < first + count for first, _, count in maps)
+    return any(first <= FIRST_UID <= LAST_UID < first + count for first, _, count in maps)
 
 
 def command(level: str, uids: tuple[int | None, int | None]) -> list[str]:

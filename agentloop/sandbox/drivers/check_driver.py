@@ -4,7 +4,9 @@ The program lives in another process of another uid; only plain data passes betw
 {"ok": true} | {"assertion": text} | {"exception": {"type", "message", "traceback"}, "from": "program" | "script"}.
 """
 
-# ruff: noqa: PTH
+# ruff: noqa: PTH120, PTH123
+# Runs as it stands inside the sandbox, where importing typing would cost time.
+# mypy: allow-untyped-defs, allow-untyped-calls, no-check-untyped-defs
 import builtins
 import json
 import os
@@ -12,7 +14,7 @@ import sys
 import traceback
 
 sys.path.append(os.path.dirname(__file__))
-from driver import CAP, Unplain, decode, encode  # type: ignore[import-not-found]  # noqa: E402
+from driver import CAP, Unplain, decode, encode  # type: ignore[import-not-found]
 
 
 class ProgramGone(BaseException):
@@ -57,12 +59,10 @@ class Proxy:
                 reply["error"] = from_program(TypeError(f"the result is not plain data: {reply['unplain']}"))
             else:
                 fields = reply["exception"]
-                kind = getattr(builtins, fields["type"], None)
+                kind = vars(builtins).get(fields["type"])
                 if not (isinstance(kind, type) and issubclass(kind, Exception)):
                     kind = type(fields["type"], (Exception,), {})
-                error = Exception.__new__(kind, fields["message"])
-                error.args = (fields["message"],)
-                reply["error"] = from_program(error, fields)
+                reply["error"] = from_program(kind.__new__(kind, fields["message"]), fields)
             return reply
         except OSError:
             raise ProgramGone("the program's process ended") from None
@@ -95,8 +95,8 @@ def run(request):
         fields = getattr(error, "agentloop_program", None)
         if fields:
             return {"exception": fields, "from": "program"}
-        at = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "test.py"]
-        shown = "".join(lines[n - 1].strip() for n in [at[-1].lineno if at else 0] if 0 < n <= len(lines))
+        at = [frame.lineno or 0 for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "test.py"]
+        shown = lines[at[-1] - 1].strip() if at and 0 < at[-1] <= len(lines) else ""
         if isinstance(error, AssertionError):
             return {"assertion": "\n".join(text for text in (shown, str(error)) if text)[:4000]}
         trace = "".join(traceback.format_exception(error))[-16_000:]

@@ -3,15 +3,18 @@
   build   compile main.py and this driver beside themselves; a syntax error ends with its traceback and status 1
   stdio   run main.py as `__main__`
   call    read {"function", "args", "kwargs"} from stdin, load main.py as module `solution`, call, write one line
+  script  read {"code", "function"} from stdin, load main.py, run the code in the same process (trust `in_process`)
   serve   load main.py, then answer calls ({"args", "kwargs"} a line) of a checker with one line each
 
 A line on the channel is {"value": plain} | {"exception": {"type", "message", "traceback", "where": "load" | "call"}} |
-{"unplain": why}; in `serve` with "args", the arguments after the call, where one could have been changed in place.
-In stdio the channel gets a line only for an exception that nobody caught. Plain data is tagged JSON (`agentloop.plain`).
+{"unplain": why}; in `serve` with "args", the arguments after the call, where one could have been changed in place;
+of a script {"ok": true} | {"assertion": text} | {"exception": {...}, "from": "program" | "script"}.
+In stdio the channel gets a line only for an exception that nobody caught. Plain data: see `agentloop.plain`.
 Start-up is paid for every test, hence `posix` and `_json` instead of `os` and `json` (15 ms), and no `typing`.
 """
 
-# ruff: noqa: PTH
+# ruff: noqa: PTH123
+# mypy: allow-untyped-defs, allow-untyped-calls, no-check-untyped-defs
 import _json
 import _sitebuiltins
 import builtins
@@ -22,8 +25,7 @@ import sys
 HERE = (__file__.rpartition("/")[0] or ".") + "/"
 CAP = int(posix.environ.get(b"AGENTLOOP_CAP", b"262144")) - 64
 MAX_DEPTH, MAX_ITEMS = 500, 10_000
-KEYS, ITEMS = type({}.keys()), type({}.items())
-LAZY = (range, type({}.values()))
+KEYS, ITEMS, VALUES = (type(view) for view in (vars().keys(), vars().items(), vars().values()))
 
 
 class Unplain(Exception):
@@ -132,7 +134,7 @@ def encode(value):
             put(f'{{"bytes":"{base64(memoryview(item))}"}}')
         elif issubclass(kind, complex):
             sequence((item.real, item.imag), depth, '{"complex":[', "]}")
-        elif kind in LAZY or hasattr(kind, "__next__"):
+        elif kind in (range, VALUES) or hasattr(kind, "__next__"):
             sequence(first(item), depth, '{"iterator":[', "]}")
         else:
             raise Unplain(kind.__name__)
@@ -224,6 +226,25 @@ def answer(function, request, changes=False):
     return line + "}"
 
 
+def judged(code, module):
+    """Run a test script beside the program; the line that tells what came of it."""
+    try:
+        exec(compile(code, "test.py", "exec", dont_inherit=True), {**module.__dict__, "__name__": "__main__"})
+        return '{"ok":true}'
+    except BaseException as error:
+        frames = error.__traceback__
+        shown = 0
+        while frames:
+            place = frames.tb_frame.f_code.co_filename
+            shown = frames.tb_lineno if place == "test.py" else shown
+            frames = frames.tb_next
+        if isinstance(error, AssertionError) and place == "test.py":
+            lines = [code.splitlines()[shown - 1].strip(), str(error)]
+            return f'{{"assertion":{_json.encode_basestring_ascii(chr(10).join(filter(None, lines))[:4000])}}}'
+        whose = "program" if place == "main.py" else "script"
+        return f'{{"exception":{told(error, "call")[0]},"from":"{whose}"}}'
+
+
 def build():
     with open(HERE + "main.py", "rb") as file:
         source = file.read()
@@ -249,7 +270,7 @@ def main(mode, name=""):
     posix.set_inheritable(fd, False)
     channel = open(fd, "w", encoding="utf-8")  # noqa: SIM115
     requests = None
-    if mode == "call":
+    if mode in ("call", "script"):
         request = parse(sys.stdin.read())
         name = request["function"]
     elif mode == "serve":
@@ -273,6 +294,8 @@ def main(mode, name=""):
         sys.exit(1)
     if mode == "call":
         channel.write(answer(function, request) + "\n")
+    elif mode == "script":
+        channel.write(judged(request["code"], module) + "\n")
     else:
         for line in requests:
             channel.write(answer(function, parse(line), changes=True) + "\n")
