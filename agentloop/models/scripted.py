@@ -74,7 +74,7 @@ class Rule(BaseModel):
         if not isinstance(value, str):
             raise ValueError("must be a regular expression in a string")
         try:
-            return re.compile(value, re.MULTILINE | re.DOTALL)
+            return re.compile(value, re.MULTILINE)
         except re.error as error:
             raise ValueError(f"not a regular expression: {error}") from None
 
