@@ -52,17 +52,20 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _docker() -> str | None:
-    from agentloop.sandbox.docker import available, ensure_image
-
+    from agentloop.catalog import root
     from agentloop.errors import AgentloopError
+    from agentloop.sandbox.engine import connect, ensure_image
 
-    missing = available()
-    if missing and not missing.startswith("image"):
-        return missing
     try:
-        ensure_image(print)
+        client = connect()
     except AgentloopError as error:
         return str(error)
+    try:
+        ensure_image(client, root() / "sandboxes" / "docker", print)
+    except AgentloopError as error:
+        return str(error)
+    finally:
+        client.close()
     return None
 
 

@@ -71,7 +71,8 @@ class DockerSandbox:
         """The image's id, once started."""
         self._judge = (Path(__file__).parent / "judge.py").read_bytes()
         self._program_memory = Limits().memory
-        self._session = uuid.uuid4().hex
+        self.session = uuid.uuid4().hex
+        """Labels this sandbox's lanes on the engine."""
         self._client: DockerClient | None = None
         self._threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="docker")
         self._pool = Pool(self._start_lane, lanes)
@@ -175,9 +176,9 @@ class DockerSandbox:
             container = client.containers.create(
                 self.image,
                 ["/usr/bin/python3", "-I", "-S", "-c", BOOT, json.dumps(config), str(len(self._judge))],
-                name=f"agentloop-{self._session[:8]}-{pool}-{uids.program}",
+                name=f"agentloop-{self.session[:8]}-{pool}-{uids.program}",
                 hostname="sandbox",
-                labels={**engine.owner_labels(), engine.SESSION: self._session},
+                labels={**engine.owner_labels(), engine.SESSION: self.session},
                 stdin_open=True,
                 auto_remove=True,
                 network_mode="none",
@@ -214,7 +215,7 @@ class DockerSandbox:
 
     def _own(self) -> list[str]:
         found = self._engine().containers.list(
-            all=True, filters={"label": f"{engine.SESSION}={self._session}"}, sparse=True
+            all=True, filters={"label": f"{engine.SESSION}={self.session}"}, sparse=True
         )
         return [str(container.id) for container in found]
 

@@ -10,6 +10,7 @@ import hashlib
 import os
 import platform
 import socket
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,7 @@ def connect() -> DockerClient:
     from requests import RequestException
 
     try:
+        _knock(os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock")
         client = docker.from_env(timeout=TIMEOUT, max_pool_size=32)
     except (docker.errors.DockerException, RequestException, OSError) as error:
         raise UserError(f"no Docker engine answers ({_one_line(error)}); start it, or use --sandbox local") from error
@@ -55,6 +57,13 @@ def connect() -> DockerClient:
         client.close()
         raise UserError("the Docker engine runs no Linux containers; switch it to Linux containers")
     return client
+
+
+def _knock(host: str) -> None:
+    """Raise `OSError` where nobody listens on a unix socket; the SDK would leak its socket and say it in ten lines."""
+    if host.startswith("unix://") and sys.platform != "win32":
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.connect(host.removeprefix("unix://"))
 
 
 def available(recipe: Path) -> Availability:
