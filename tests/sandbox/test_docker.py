@@ -14,15 +14,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agentloop.errors import SandboxError, UserError
+from agentloop.errors import AgentloopError, SandboxError, UserError
 from agentloop.sandbox import engine
 from agentloop.sandbox.docker import Demultiplexer, DockerSandbox
+from agentloop.testing import sandbox_cases
 from agentloop.types import Execution, Job, Limits, Test
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
     from docker import DockerClient
+
+    from agentloop.sandbox.conformance import Case
 
 RECIPE = Path(__file__).parents[2] / "sandboxes" / "docker"
 SLOW = "def f(x):\n    while True: pass\n"
@@ -59,6 +62,36 @@ async def sandbox(client: DockerClient) -> AsyncIterator[DockerSandbox]:
     await sandbox.start()
     yield sandbox
     await sandbox.close()
+
+
+@pytest.fixture(scope="module")
+def conformance(need: Callable[[str], None]) -> dict[str, str]:
+    """What was wrong in each conformance case ('' for nothing), all run on one sandbox with two lanes."""
+    need("docker")
+
+    async def one(sandbox: DockerSandbox, case: Case) -> str:
+        _, job, check = case
+        try:
+            check(await sandbox.execute(job))
+        except (AssertionError, AgentloopError) as error:
+            return f"{type(error).__name__}: {error}"
+        return ""
+
+    async def run() -> dict[str, str]:
+        sandbox, cases = DockerSandbox(RECIPE, lanes=2), sandbox_cases()
+        try:
+            await sandbox.start()
+            results = await asyncio.gather(*(one(sandbox, case) for case in cases))
+        finally:
+            await sandbox.close()
+        return {case[0]: result for case, result in zip(cases, results, strict=True)}
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("case", [case[0] for case in sandbox_cases()])
+def test_case(case: str, conformance: dict[str, str]) -> None:
+    assert conformance[case] == ""
 
 
 def job(program: str, *, limits: Limits | None = None) -> Job:
