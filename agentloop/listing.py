@@ -29,7 +29,7 @@ class Filter:
 
 
 def listed(reading: Reading, chosen: Filter) -> Iterator[dict[str, Any]]:
-    """Attempts as plain data, in the order of the report. Raises `UserError` for unknown names."""
+    """Attempts as plain data, in the order of the report. Raises `UserError` for unknown names, before the first."""
     suite, _, outcome = chosen.outcome.rpartition(":")
     if chosen.strategy and chosen.strategy not in reading.manifest["strategies"]:
         raise unknown_name("strategy of this run", chosen.strategy, reading.manifest["strategies"])
@@ -47,14 +47,14 @@ def listed(reading: Reading, chosen: Filter) -> Iterator[dict[str, Any]]:
         values = (*values, chosen.problem)
     if chosen.fault:
         terms.append("a.id IN (SELECT attempt FROM faults)")
-    for attempt in reading.attempts(" AND ".join(terms) or "1", values):
-        entry = _entry(reading, attempt)
-        if not outcome or entry["final"]["hidden" if suite == "hidden" else "visible"] == outcome:
-            yield entry
+    entries = (_entry(reading, attempt) for attempt in reading.attempts(" AND ".join(terms) or "1", values))
+    which = "hidden" if suite == "hidden" else "visible"
+    return (entry for entry in entries if not outcome or entry["final"][which] == outcome)
 
 
 def lines(reading: Reading, chosen: Filter) -> Iterator[str]:
     """The same as aligned text. `passed` stands under the suite's name."""
+    entries = listed(reading, chosen)
     names = {
         "id": ["99999"],
         "problem": reading.problem_names(),
@@ -66,7 +66,7 @@ def lines(reading: Reading, chosen: Filter) -> Iterator[str]:
     }
     widths = tuple(max(map(len, (head, *texts))) for head, texts in names.items())
     yield _line((*names, "visible suite, program by program"), widths)
-    for entry in listed(reading, chosen):
+    for entry in entries:
         hidden = ">".join(filter(None, (entry["first"]["hidden"], entry["final"]["hidden"])))
         stop = "visible_passed" if entry["stop_reason"] == "passed" else entry["stop_reason"]
         if entry["status"] != "done":

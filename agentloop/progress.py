@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 SECONDS, ATTEMPTS, LEAST = 5.0, 10, 1.0
 """Plain lines: one after so many seconds or attempts, whichever comes first, but none sooner than `LEAST` seconds."""
+BAR = 60
+"""Columns of the live display's bar."""
 FAULTS = 5
 """So many faults are shown as they come; the rest are counted."""
 
@@ -49,7 +51,9 @@ class Tally:
     done: int = 0
     faults: int = 0
     running: set[int] = field(default_factory=set)
-    outcomes: Counter[str] = field(default_factory=Counter)
+    visible: Counter[str] = field(default_factory=Counter)
+    hidden: Counter[str] = field(default_factory=Counter)
+    """Outcomes of the submitted programs; '' where there is no such suite."""
     tokens: float = 0
     cost: float = 0
     began: float = field(default_factory=time.monotonic)
@@ -57,38 +61,43 @@ class Tally:
     def take(self, kind: str, data: dict[str, Any]) -> None:
         """Count an event."""
         if kind == "plan":
-            self.total, self.reused, self.began = data["total"], data["reused"], time.monotonic()
+            self.total, self.began = data["total"], time.monotonic()
+            self.reused = min(data["reused"], self.total)
         elif kind == "started":
             self.running.add(data["attempt"])
         elif kind == "done":
             self.running.discard(data["attempt"])
             self.done += 1
-            self.outcomes["visible"] += data["visible"] == "passed"
-            self.outcomes["hidden"] += data["hidden"] == "passed"
-            self.outcomes["graded"] += bool(data["hidden"])
+            self.visible[data["visible"]] += 1
+            self.hidden[data["hidden"]] += 1
         elif kind == "fault":
             self.running.discard(data["attempt"])
-            self.faults += 1
+            self.faults += data["kind"] != "cancelled"
         elif kind == "spent":
             self.tokens, self.cost = data["tokens"], data["cost"]
         elif kind == "replayed":
             self.done = data["attempts"]
 
-    def line(self) -> str:
+    def shows(self, kind: str, data: dict[str, Any]) -> bool:
+        """Whether an event is a fault worth a line of its own; what the user stopped is none."""
+        return kind == "fault" and data["kind"] != "cancelled" and self.faults <= FAULTS
+
+    def line(self, *, over: bool = False) -> str:
         """The state in one line. Suites are named; time left is at the pace so far."""
         parts = [f"{self.reused + self.done} of {self.total} attempts done"]
         if self.running:
             parts.append(f"{len(self.running)} running")
         if self.faults:
             parts.append(f"{self.faults} faults")
-        if self.outcomes["graded"]:
-            parts.append(f"hidden suite passed {self.outcomes['hidden']} of {self.outcomes['graded']}")
-        elif self.done:
-            parts.append(f"visible suite passed {self.outcomes['visible']} of {self.done}")
+        if self.done:
+            seen = ", ".join(f"{outcome or 'none'} {count}" for outcome, count in self.visible.most_common())
+            parts.append(f"visible suite: {seen}")
+        if graded := self.hidden.total() - self.hidden[""]:
+            parts.append(f"hidden suite: passed {self.hidden['passed']} of {graded}")
         if self.tokens:
             parts.append(f"{self.tokens:,.0f} tokens" + (f", ${self.cost:.4f}" if self.cost else ""))
         left = self.total - self.reused - self.done
-        if self.done and left > 0:
+        if self.done and left > 0 and not over:
             parts.append(f"{duration((time.monotonic() - self.began) / self.done * left)} left")
         return " | ".join(parts)
 
@@ -125,7 +134,7 @@ class Plain:
             self._say(
                 f"{data['total']} attempts" + (f", {data['reused']} of them done before" if data["reused"] else "")
             )
-        elif kind == "fault" and self._tally.faults <= FAULTS:
+        elif self._tally.shows(kind, data):
             self._say(fault_line(data))
         elif kind in ("done", "spent") and self._due():
             self._say(self._tally.line())
@@ -143,7 +152,7 @@ class Plain:
 
     def __exit__(self, *_: object) -> None:
         if self._tally.done > self._said:
-            self._say(self._tally.line())
+            self._say(self._tally.line(over=True))
 
 
 class Live:
@@ -160,13 +169,13 @@ class Live:
 
     def _render(self) -> Group:
         from rich.console import Group
-        from rich.progress_bar import ProgressBar
         from rich.text import Text
 
         if not self._tally.total:
             return Group(Text(self._phase, overflow="ellipsis", no_wrap=True))
-        done = self._tally.reused + self._tally.done
-        return Group(ProgressBar(self._tally.total, done, width=60), Text(self._tally.line()))
+        full = BAR * (self._tally.reused + self._tally.done) // self._tally.total
+        bar = Text("━" * full, style="green").append("─" * (BAR - full), style="dim")
+        return Group(bar, Text(self._tally.line()))
 
     def event(self, kind: str, /, **data: Any) -> None:
         """Count it; the display looks at the counts four times a second."""
@@ -176,7 +185,7 @@ class Live:
         elif kind == "download":
             done = f"{data['done'] / 2**20:,.0f} MiB"
             self._phase = f"downloading {data['what']}: {done}{size(data['total'])}"
-        elif kind == "notice" or (kind == "fault" and self._tally.faults <= FAULTS):
+        elif kind == "notice" or self._tally.shows(kind, data):
             text = data["text"] if kind == "notice" else fault_line(data)
             self._display.console.print(text, markup=False, highlight=False)
 
@@ -187,7 +196,7 @@ class Live:
     def __exit__(self, *_: object) -> None:
         self._display.stop()
         if self._tally.total:
-            self._display.console.print(self._tally.line(), markup=False, highlight=False)
+            self._display.console.print(self._tally.line(over=True), markup=False, highlight=False)
 
 
 def watch(quiet: bool) -> Shown:

@@ -207,6 +207,11 @@ class Reading:
         """The run's problems by name, in the order in which they came."""
         return [name for (name,) in self._db.execute("SELECT problem FROM problems ORDER BY id")]
 
+    def cancelled(self) -> set[int]:
+        """Attempts whose latest fault is that they were stopped from outside: not failures, only not finished."""
+        rows = self._db.execute("SELECT attempt, kind, MAX(id) FROM faults GROUP BY attempt")
+        return {attempt for attempt, kind, _ in rows if kind == "cancelled"}
+
     def faults(self, attempt: int | None = None) -> list[dict[str, Any]]:
         """Faults of one attempt, or of all: attempt, try, kind, message, at (Unix seconds); oldest first."""
         names = ("attempt", "try", "kind", "message", "at")

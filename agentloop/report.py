@@ -191,9 +191,10 @@ def _row(
     seen: set[bytes],
 ) -> dict[str, Any]:
     row, against = _Row(), Counter[str]()
-    status: Counter[str] = Counter()
+    status, cancelled = Counter[str](), reading.cancelled()
     for attempt in attempts:
-        status[attempt.status] += 1
+        stopped = attempt.status == "fault" and attempt.id in cancelled
+        status["stopped" if stopped else attempt.status] += 1
         if attempt.status != "done":
             continue
         outline, grades = reading.outline(attempt.id), reading.grades(attempt.id)

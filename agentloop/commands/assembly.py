@@ -28,8 +28,12 @@ def assemble(
     base = experiment.absolute().parent if experiment else Path.cwd()
     tables.update({key: value for key, value in flags.items() if value is not None})
     part = tables.setdefault("workload", {})
+    for key in ("models", "strategies"):
+        items = tables.get(key, [])
+        if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+            raise UserError(f"{experiment}: {key} must be tables, each under [[{key}]]")
     if not isinstance(part, dict):
-        raise UserError(f"{experiment}: workload must be a table")
+        raise UserError(f"{experiment}: workload must be a table, under [workload]")
     part.update({key: value for key, value in workload.items() if value is not None})
     if workload["name"] and workload["name"].endswith(".py"):
         part["name"] = str(Path(workload["name"]).absolute())

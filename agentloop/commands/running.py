@@ -10,6 +10,8 @@ import typer
 
 if TYPE_CHECKING:
     from agentloop.planning import Plan
+    from agentloop.progress import Shown
+    from agentloop.reader import Reading
     from agentloop.runner import Control, Summary
 
 
@@ -60,34 +62,44 @@ def run(
     An attempt that is done is not done again. The first Ctrl-C lets the open attempts finish, the second stops at once;
     run again to go on. Status 3: faults remain, or it was stopped early.
     """
-    from agentloop.commands.assembly import assemble
-    from agentloop.config import parse
-    from agentloop.planning import make_plan
+    from agentloop.progress import watch
+
+    def planned() -> Plan:
+        from agentloop.commands.assembly import assemble
+        from agentloop.config import parse
+        from agentloop.planning import make_plan
+
+        tables, base = assemble(experiment, flags, chosen, data, strategy or [], model or [], api_base, override or [])
+        return make_plan(parse(tables, str(experiment or "flags")), base)
 
     flags: dict[str, Any] = {
         "samples": samples, "iterations": iterations, "sandbox": sandbox, "jobs": jobs, "max_cost": max_cost,
         "max_tokens": max_tokens, "seed": seed,
     }  # fmt: skip
     chosen = {"name": workload, "problems": problems or None, "limit": limit, "every": every}
-    tables, base = assemble(experiment, flags, chosen, data, strategy or [], model or [], api_base, override or [])
-    plan = make_plan(parse(tables, str(experiment or "flags")), base)
-    directory = out or Path("runs") / plan.experiment.name
     if dry_run:
         from agentloop.commands.forecast import forecast
 
-        for line in forecast(plan, directory):
+        plan = planned()
+        for line in forecast(plan, _directory(plan, out)):
             print(line)
         return
-    summary = _drive(plan, directory, quiet)
-    _end(summary, directory, quiet)
+    with watch(quiet) as observer:
+        observer.event("phase", text=f"checking {experiment or 'the plan'}")
+        plan = planned()
+        summary = _drive(plan, _directory(plan, out), observer)
+    _end(summary, plan, _directory(plan, out), quiet)
 
 
-def _drive(plan: Plan, directory: Path, quiet: bool) -> Summary:
-    """Run with progress; Ctrl-C drains, a second one or SIGTERM cancels."""
+def _directory(plan: Plan, out: Path | None) -> Path:
+    return out or Path("runs") / plan.experiment.name
+
+
+def _drive(plan: Plan, directory: Path, observer: Shown) -> Summary:
+    """Run it; Ctrl-C drains, a second one or SIGTERM cancels."""
     import asyncio
     import signal
 
-    from agentloop.progress import watch
     from agentloop.runner import Control, Summary
     from agentloop.runner import run as drive
 
@@ -95,44 +107,57 @@ def _drive(plan: Plan, directory: Path, quiet: bool) -> Summary:
 
     async def main() -> Summary:
         loop = asyncio.get_running_loop()
-        with watch(quiet) as observer:
-            loop.add_signal_handler(signal.SIGINT, lambda: _interrupt(control, observer.event))
-            loop.add_signal_handler(signal.SIGTERM, control.cancel)
-            try:
-                return await drive(plan, directory, observer, control)
-            except asyncio.CancelledError:
-                if not control.draining:
-                    raise
-                return Summary(attempts=plan.attempts, stopped="cancelled")
+        loop.add_signal_handler(signal.SIGINT, lambda: _interrupt(control, observer))
+        loop.add_signal_handler(signal.SIGTERM, control.cancel)
+        try:
+            return await drive(plan, directory, observer, control)
+        except asyncio.CancelledError:
+            if not control.draining:
+                raise
+            return Summary(attempts=plan.attempts, stopped="cancelled")
 
     return asyncio.run(main())
 
 
-def _interrupt(control: Control, event: Any) -> None:
+def _interrupt(control: Control, observer: Shown) -> None:
     if control.draining:
         control.cancel()
         return
     control.drain("interrupted")
-    event("notice", text="interrupted: the open attempts are finished, no other is begun; Ctrl-C again stops at once")
+    text = "interrupted: the open attempts are finished, no other is begun; Ctrl-C again stops at once"
+    observer.event("notice", text=text)
 
 
-def _end(summary: Summary, directory: Path, quiet: bool) -> None:
+def _end(summary: Summary, plan: Plan, directory: Path, quiet: bool) -> None:
     from agentloop.reader import open_run
-    from agentloop.report import report
     from agentloop.store import FILE
-    from agentloop.tables import console, render
 
     if not (directory / FILE).exists():
-        print(f"agentloop: {summary.stopped}: nothing was begun", file=sys.stderr)
+        print(f"agentloop: {summary.stopped} before anything was begun", file=sys.stderr)
         raise typer.Exit(3)
-    if not quiet:
-        with open_run(directory) as run:
+    with open_run(directory) as run:
+        done = _done(run, plan)
+        if not quiet:
+            from agentloop.report import report
+            from agentloop.tables import console, render
+
             render(report(run), console(), short=True)
-    done, missing = summary.reused + summary.done, summary.attempts - summary.reused - summary.done
-    if quiet or missing or summary.stopped:
+    if quiet or done < plan.attempts or summary.stopped:
         why = f"; stopped: {summary.stopped}" if summary.stopped else ""
-        faults = f", {summary.faults} faults" if summary.faults else ""
-        again = "; run again to go on" if missing else ""
-        print(f"{directory}: {done} of {summary.attempts} attempts done{faults}{why}{again}")
-    if missing or summary.stopped:
+        faults = f", {summary.faults} faults" if summary.faults and not summary.stopped else ""
+        again = "; run again to go on" if done < plan.attempts else ""
+        print(f"{directory}: {done} of {plan.attempts} attempts done{faults}{why}{again}")
+    if done < plan.attempts or summary.stopped:
         raise typer.Exit(3)
+
+
+def _done(run: Reading, plan: Plan) -> int:
+    """How many of the plan's attempts are done; a run may hold others too."""
+    problems = {(problem.workload, problem.id) for problem in plan.problems}
+    return sum(
+        one.strategy in plan.strategies
+        and one.model in plan.models
+        and one.sample < plan.experiment.samples
+        and (one.workload, one.problem) in problems
+        for one in run.attempts("a.status='done'")
+    )
