@@ -74,6 +74,9 @@ def classify(error: BaseException, where: str, timeout: float, key: str | None =
         return ModelError(f"{where}: the key was refused ({status}): {said}", retryable=False)
     if status == 404:
         return ModelError(f"{where}: unknown model or address (404): {said}", retryable=False)
+    if kind == "UnsupportedParamsError":
+        words = said.partition(". To drop these")[0]  # what follows is advice for users of LiteLLM
+        return ModelError(f"{where} does not take a parameter of this run: {words}", retryable=False)
     if isinstance(status, int) and 400 <= status < 500 and status != 408:
         return ModelError(f"{where}: request refused ({status}): {said}", retryable=False)
     if isinstance(error, ImportError):

@@ -47,6 +47,10 @@ class ProviderModel:
     ) -> None:
         if api_base is not None and not api_base.startswith(("http://", "https://")):
             raise UserError(f"model {name}: the API base must start with http:// or https://, not {api_base!r}")
+        if api_base is not None and urlsplit(api_base).username is not None:
+            raise UserError(
+                f"model {name}: no user or password in the API base; put a key into a variable (api_key_env)"
+            )
         self.name = name
         self.concurrency = limiter.concurrency
         self._limiter = limiter

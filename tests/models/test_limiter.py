@@ -25,7 +25,7 @@ class Clock(asyncio.SelectorEventLoop):
         return self.now
 
 
-class _Jump(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
+class _Jump(selectors.DefaultSelector):
     def __init__(self, loop: Clock) -> None:
         super().__init__()
         self._loop = loop
