@@ -136,6 +136,8 @@ def owns_uids() -> bool:
     """Whether this process is a root that may use the lanes' uids (root of a narrow user namespace may not)."""
     if os.geteuid() != 0:
         return False
+    if not Path("/proc/self").exists():  # a bare chroot
+        return True
     maps = (map(int, line.split()) for line in Path("/proc/self/uid_map").read_text().splitlines())
     return any(first <= FIRST_UID <= LAST_UID < first + count for first, _, count in maps)
 
@@ -177,6 +179,8 @@ def _why_not(level: str) -> str:
         return reason
     if level == "reduced" and not landlock.abi():
         return "the kernel has no Landlock (it came with 5.13)"
+    if level == "reduced" and not Path("/proc/self").exists():
+        return "/proc is not mounted"
     uids = (FIRST_UID, FIRST_UID + 1) if owns_uids() else (None, None)
     argv = command(level, uids)
     try:

@@ -139,8 +139,12 @@ def encode(value):
         else:
             raise Unplain(kind.__name__)
 
-    sys.setrecursionlimit(max(sys.getrecursionlimit(), 10_000))
-    walk(value, 0)
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, 10_000))
+    try:
+        walk(value, 0)
+    finally:
+        sys.setrecursionlimit(limit)
     return "".join(parts)
 
 

@@ -1,0 +1,133 @@
+"""The drivers' encoding agrees with `agentloop.plain`; the system call filter, run instruction by instruction."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentloop import plain
+from agentloop.sandbox import seccomp
+from agentloop.sandbox.drivers import python_driver as driver
+
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False)
+    | st.complex_numbers(allow_nan=False)
+    | st.text(st.characters(exclude_categories=()))
+    | st.binary(max_size=20)
+)
+hashables = st.recursive(
+    scalars, lambda inner: st.tuples(inner, inner) | st.frozensets(inner, max_size=3), max_leaves=6
+)
+values = st.recursive(
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.tuples(inner, inner)
+        | st.dictionaries(hashables, inner, max_size=3)
+        | st.sets(hashables, max_size=3)
+    ),
+    max_leaves=12,
+)
+
+
+@given(values)
+def test_what_the_driver_writes_we_read(value: Any) -> None:
+    text = driver.encode(value)
+    assert text.isascii()
+    assert "\n" not in text
+    assert plain.decode(json.loads(text)) == value
+
+
+@given(values)
+def test_what_we_write_the_driver_reads(value: Any) -> None:
+    assert driver.decode(driver.parse(json.dumps(plain.encode(value)))) == value
+
+
+def test_floats_without_a_number() -> None:
+    assert driver.encode(math.nan) == '{"float":"nan"}'
+    assert [driver.encode(x) for x in (math.inf, -math.inf, -0.0)] == ['{"float":"inf"}', '{"float":"-inf"}', "-0.0"]
+
+
+class Sly(int):
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return 1
+
+    def __repr__(self) -> str:
+        return "[1, 2]"
+
+
+def test_a_subclass_does_not_speak_for_itself() -> None:
+    assert driver.encode([Sly(7), True]) == "[7,true]"
+    assert driver.encode({Sly(1): 2}.keys()) == '{"set":[1]}'
+
+
+@pytest.mark.parametrize("value", [object(), int, len, [1, {2: object()}], memoryview(b"x")])
+def test_unplain(value: Any) -> None:
+    with pytest.raises(driver.Unplain):
+        driver.encode(value)
+
+
+def run(filter_: bytes, number: int, args: tuple[int, ...] = (), architecture: int | None = None) -> int:
+    """Interpret a classic BPF program as the kernel does; the action it returns."""
+    arch = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}[os.uname().machine] if architecture is None else architecture
+    data = struct.pack("IIQ6Q", number, arch, 0, *(args + (0,) * 6)[:6])
+    lines = list(struct.iter_unpack("HBBI", filter_))
+    at = accumulator = 0
+    while True:
+        code, yes, no, k = lines[at]
+        at += 1
+        if code == 0x20:
+            accumulator = int(struct.unpack_from("I", data, k)[0])
+        elif code == 0x06:
+            return int(k)
+        else:
+            hit = {0x15: accumulator == k, 0x35: accumulator >= k, 0x45: bool(accumulator & k)}[code]
+            at += yes if hit else no
+
+
+ALLOW = 0x7FFF0000
+
+
+def refuse(code: int) -> int:
+    return 0x00050000 | code
+
+
+@pytest.mark.skipif(not seccomp.machine_is_known(), reason=f"no filter for {os.uname().machine}")
+def test_filter() -> None:
+    x86 = os.uname().machine == "x86_64"
+    read, clone, clone3, socket, pair, ioctl, unshare, ptrace, kill, shmget, prlimit = (
+        (0, 56, 435, 41, 53, 16, 272, 101, 62, 29, 302) if x86 else (63, 220, 435, 198, 199, 29, 97, 117, 129, 194, 261)
+    )
+    full, reduced = seccomp.program(), seccomp.program(reduced=True, only_signal=77)
+    for filter_ in (full, reduced):
+        assert run(filter_, read, architecture=0x40000003) == 0x80000000
+        assert run(filter_, read) == run(filter_, pair) == run(filter_, clone, (0x1200011,)) == ALLOW
+        assert (
+            run(filter_, clone, (0x10000000,)) == run(filter_, unshare) == run(filter_, ptrace) == refuse(errno.EPERM)
+        )
+        assert run(filter_, clone3) == refuse(errno.ENOSYS)
+        assert run(filter_, ioctl, (0, 0x5412)) == refuse(errno.EPERM)
+        assert run(filter_, ioctl, (0, 0x5401)) == ALLOW
+        if x86:
+            assert run(filter_, 0x40000000 + read) == refuse(errno.ENOSYS)
+    assert [run(full, socket, (family,)) for family in (1, 2, 10)] == [ALLOW] * 3
+    assert [run(full, socket, (family,)) for family in (16, 17, 40)] == [refuse(errno.EAFNOSUPPORT)] * 3
+    assert run(full, shmget) == run(full, kill, (1, 9)) == run(full, prlimit, (1,)) == ALLOW
+    assert [run(reduced, socket, (family,)) for family in (1, 2, 16)] == [refuse(errno.EACCES)] * 3
+    assert run(reduced, shmget) == run(reduced, kill, (1, 9)) == run(reduced, prlimit, (1,)) == refuse(errno.EPERM)
+    assert run(reduced, kill, (77, 9)) == run(reduced, kill, (0, 9)) == run(reduced, prlimit, (0,)) == ALLOW

@@ -1,0 +1,153 @@
+"""The judge's wire protocol, spoken raw to a judge in namespaces of its own; and the lane's view of a broken stream."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from agentloop.errors import SandboxError
+from agentloop.sandbox import local
+from agentloop.sandbox.lane import LINE_LIMIT, Lane
+from agentloop.sandbox.pool import take_uids
+
+MISSING = local.available()["namespaces"]
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"namespaces: {MISSING}")
+LIMITS = {
+    "cpu": 2, "wall": 10, "memory": 2**28, "output": 10_000, "processes": 20, "file_size": 2**20, "open_files": 64,
+}  # fmt: skip
+
+
+@pytest.fixture
+async def process() -> AsyncIterator[asyncio.subprocess.Process]:
+    uids = take_uids() if local.owns_uids() else None
+    argv = local.command("namespaces", (uids.program, uids.checker) if uids else (None, None))
+    process = await asyncio.create_subprocess_exec(*argv, stdin=-1, stdout=-1, limit=LINE_LIMIT)
+    yield process
+    assert process.stdin is not None
+    process.stdin.close()
+    assert await process.wait() == 0
+    if uids:
+        uids.release()
+
+
+async def ask(process: asyncio.subprocess.Process, *lines: str) -> list[dict[str, Any]]:
+    """Send these lines and read until each has its end or its fault."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write("".join(line + "\n" for line in lines).encode())
+    records, ends = [], 0
+    while ends < len(lines):
+        records.append(json.loads(await process.stdout.readline()))
+        ends += "end" in records[-1] or "fault" in records[-1]
+    return records
+
+
+def wire(name: str = "j", **more: Any) -> str:
+    files = {"run.sh": 'read line\necho "$line" out\necho err >&2\necho result >&$AGENTLOOP_CHANNEL\nexit 3\n'}
+    test = {"id": "t", "argv": ["/bin/sh", "{src}/run.sh"], "stdin": "in\n", "channel": True, "checker": None}
+    return json.dumps({"id": name, "files": files, "build": None, "tests": [test], "limits": LIMITS, **more})
+
+
+async def test_any_language(process: asyncio.subprocess.Process) -> None:
+    hello, record, end = await ask(process, wire())
+    assert hello["hello"]["protocol"] == 1
+    assert record.pop("wall") > 0
+    assert record.pop("cpu") >= 0
+    assert record.pop("memory") > 100_000
+    assert record == {
+        "job": "j", "test": "t", "exit": 3, "signal": None, "limit": None, "stdout": "in out\n", "stderr": "err\n",
+        "channel": "result\n", "truncated": [], "bytes": {"stdout": 7, "stderr": 4}, "encoding": "utf-8",
+        "mechanism": {"memory": "sampled"},
+    }  # fmt: skip
+    assert end == {"job": "j", "end": {"clean": True, "why": ""}}
+
+
+async def test_jobs_sent_together_are_answered_in_order(process: asyncio.subprocess.Process) -> None:
+    records = await ask(process, wire("a"), wire("b"), wire("c"))
+    assert [record["job"] for record in records[1:]] == ["a", "a", "b", "b", "c", "c"]
+
+
+async def test_build_makes_what_tests_run(process: asyncio.subprocess.Process) -> None:
+    files = {"build.sh": "echo 'echo built; touch more || exit 4' > program; chmod +x program", "deep/data": "x"}
+    test = {"id": "t", "argv": ["/bin/sh", "-c", "cd {src}; . ./program"], "stdin": "", "channel": False}
+    build = {"argv": ["/bin/sh", "build.sh"]}
+    _, built, tested, _ = await ask(process, wire(files=files, build=build, tests=[test]))
+    assert built["build"]["exit"] == 0
+    assert (tested["stdout"], tested["exit"]) == ("built\n", 4)  # what the build made is there, and read-only
+
+
+async def test_failed_build_runs_no_test(process: asyncio.subprocess.Process) -> None:
+    build = {"argv": ["/bin/sh", "-c", "echo wrong >&2; exit 2"], "limits": {**LIMITS, "cpu": 1}}
+    _, built, end = await ask(process, wire(build=build))
+    assert (built["build"]["exit"], built["build"]["stderr"]) == (2, "wrong\n")
+    assert end["end"]["clean"]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{", "JSONDecodeError"),
+        ("{}", "KeyError"),
+        (wire(files={"../x": ""}), "bad file name"),
+        (wire(files={"/etc/x": ""}), "bad file name"),
+        (wire(tests=[{"id": "t", "argv": ["no-such-program"], "stdin": ""}]), "cannot start no-such-program"),
+    ],
+)
+async def test_what_it_cannot_do_is_a_fault(process: asyncio.subprocess.Process, line: str, words: str) -> None:
+    _, fault, *rest = await ask(process, line, wire("good"))
+    assert words in fault["fault"]
+    assert rest[-1] == {"job": "good", "end": {"clean": True, "why": ""}}
+
+
+async def test_stdin_may_close_in_the_middle_of_a_job(process: asyncio.subprocess.Process) -> None:
+    test = {"id": "t", "argv": ["/bin/sh", "-c", "sleep 50 & sleep 50"], "stdin": "", "channel": False}
+    assert process.stdin is not None
+    process.stdin.write((wire(tests=[test]) + "\n").encode())
+    await process.stdin.drain()
+    process.stdin.close()
+    assert await asyncio.wait_for(process.wait(), 10) == 0
+
+
+async def gone() -> None:
+    return None
+
+
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [
+        (b"", "the lane was lost"),
+        (b"no json\n", "stream broke"),
+        (b"[1]\n", "is no record"),
+        (b'{"job": "other", "end": {"clean": true}}\n', "another job"),
+        (b'{"job": "job1", "fault": "no memory"}\n', "the judge: no memory"),
+        (b'{"job": "job1"}', "the lane was lost"),
+    ],
+)
+async def test_a_broken_stream_is_a_sandbox_error(sent: bytes, words: str) -> None:
+    reader = asyncio.StreamReader(limit=1000)
+    reader.feed_data(sent)
+    reader.feed_eof()
+    end, sink = os.pipe()
+    transport, protocol = await asyncio.get_running_loop().connect_write_pipe(
+        asyncio.streams.FlowControlMixin, os.fdopen(sink, "wb")
+    )
+    lane = Lane(reader, asyncio.StreamWriter(transport, protocol, reader, asyncio.get_running_loop()), gone)
+    with pytest.raises(SandboxError, match=words):
+        await lane.run({"limits": {"wall": 1}})
+    await lane.close()
+    os.close(end)
+
+
+async def test_uids_are_locked() -> None:
+    first, second = take_uids(), take_uids()
+    assert len({first.program, first.checker, second.program, second.checker}) == 4
+    first.release()
+    third = take_uids()
+    assert third.program <= first.program
+    second.release()
+    third.release()
