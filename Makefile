@@ -20,8 +20,9 @@ $(READY): .uv/bin/uv pyproject.toml uv.lock
 	@touch $@
 
 # A real model, real problems, a real sandbox: fetches what is missing (0.5 GB of weights) and prints a table.
+# --sandbox any: Docker, else namespaces, else, with a notice, the reduced level.
 demo: $(READY)
-	$(BIN)/agentloop run experiments/quickstart.toml --out runs/quickstart
+	$(BIN)/agentloop run experiments/quickstart.toml --sandbox any --out runs/quickstart
 
 # Names what was skipped and why. AGENTLOOP_REQUIRE=docker,local-model turns those skips into failures.
 # ARGS goes to pytest: make test ARGS="tests/sandbox -k timeout"

@@ -16,23 +16,30 @@ if TYPE_CHECKING:
     from agentloop.protocols import Sandbox
     from agentloop.types import Execution, Job, Json
 
-SPECS = ("auto", "docker", "local", "local-reduced")
+SPECS = ("auto", "any", "docker", "local", "local-reduced")
 PROFILE_KEYS = ("description", "backend", "recipe", "cpus", "limits")
 
 
 def open_sandbox(spec: str, *, lanes: int, progress: Callable[[str], None] = lambda line: None) -> Sandbox:
-    """The sandbox of a spec, not yet started: `docker`, `local`, `local-reduced`, `auto`, or the path of a profile.
+    """The sandbox of a spec, not yet started: `docker`, `local`, `local-reduced`, `auto`, `any`, or a profile's path.
 
-    `auto` is docker where an engine answers, else local (which never falls below namespaces by itself). `progress` gets
-    a line for each step of what takes long (building an image). Raises `UserError`.
+    `auto` is docker where an engine answers, else local, which never falls below namespaces by itself. `any` is `auto`
+    that goes on at local-reduced where there are no namespaces: for demonstrations. `progress` gets a line for each
+    step of what takes long (building an image). Raises `UserError`.
     """
     if spec.endswith(".toml"):
         return _from_profile(Path(spec), lanes, progress)
-    if spec == "auto":
-        from agentloop.sandbox.engine import available
-
-        spec = "docker" if available(_recipe()).engine else "local"
+    if spec in ("auto", "any"):
+        spec = _best(reduced=spec == "any")
     return _backend(spec, lanes, progress, {})
+
+
+def _best(*, reduced: bool) -> str:
+    from agentloop.sandbox import engine, local
+
+    if engine.available(_recipe()).engine:
+        return "docker"
+    return "local-reduced" if reduced and local.available()["namespaces"] else "local"
 
 
 def _backend(name: str, lanes: int, progress: Callable[[str], None], settings: dict[str, Any]) -> Sandbox:
@@ -61,7 +68,7 @@ def _from_profile(path: Path, lanes: int, progress: Callable[[str], None]) -> Sa
     for key in profile:
         if key not in PROFILE_KEYS:
             raise unknown_name(f"key of sandbox profile {path}", key, PROFILE_KEYS)
-    settings = {key: profile[key] for key in ("recipe", "cpus") if key in profile}
+    settings: dict[str, Any] = {key: profile[key] for key in ("recipe", "cpus") if key in profile}
     if settings and profile.get("backend") != "docker":
         raise UserError(f"sandbox profile {path}: {', '.join(settings)} are for the docker backend only")
     if "recipe" in settings:

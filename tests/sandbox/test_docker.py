@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agentloop.errors import AgentloopError, SandboxError, UserError
-from agentloop.sandbox import engine
+from agentloop.sandbox import engine, open_sandbox
 from agentloop.sandbox.docker import Demultiplexer, DockerSandbox
 from agentloop.testing import sandbox_cases
 from agentloop.types import Execution, Job, Limits, Test
@@ -176,6 +176,19 @@ async def test_the_judge_survives_the_out_of_memory_killer(sandbox: DockerSandbo
     assert run.tests[0]["limit"] == "memory"
     assert value(await sandbox.execute(job(DOUBLE))) == '{"value":42}'
     assert set(before) <= set(lanes(client, sandbox.session))
+
+
+async def test_limits_of_a_profile_replace_those_of_the_problem(client: DockerClient, tmp_path: Path) -> None:
+    profile = tmp_path / "quick.toml"
+    profile.write_text(f'backend = "docker"\nrecipe = "{RECIPE}"\n[limits]\ncpu = 0.5\n')
+    sandbox = open_sandbox(str(profile), lanes=1)
+    try:
+        assert (await sandbox.start())["limits"] == {"cpu": 0.5}
+        run = await sandbox.execute(job(SLOW))
+    finally:
+        await sandbox.close()
+    assert run.tests[0]["limit"] == "cpu"
+    assert 0.5 < run.tests[0]["cpu"] < 1.5
 
 
 async def test_more_processes_than_a_lane_can_hold_are_refused(sandbox: DockerSandbox) -> None:

@@ -1,0 +1,58 @@
+"""From a name or a profile to a sandbox."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentloop.errors import UserError
+from agentloop.sandbox import open_sandbox
+from agentloop.sandbox.local import available
+
+PROFILES = Path(__file__).parents[2] / "sandboxes"
+
+
+@pytest.mark.parametrize("name", ["docker", "local", "local-reduced"])
+async def test_a_name_and_its_profile_are_the_same_backend(name: str) -> None:
+    for spec in (name, str(PROFILES / f"{name}.toml")):
+        sandbox = open_sandbox(spec, lanes=3)
+        assert (sandbox.name, sandbox.lanes) == (name, 3)
+        await sandbox.close()
+
+
+async def test_auto_without_an_engine_never_falls_below_namespaces(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    assert open_sandbox("auto", lanes=1).name == "local"
+    assert open_sandbox("any", lanes=1).name == ("local-reduced" if available()["namespaces"] else "local")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('backend = "dokcer"', "did you mean 'docker'"),
+        ('bakend = "docker"', "did you mean 'backend'"),
+        ('backend = "docker"\n[limits]\nmemori = 1', "did you mean 'memory'"),
+        ('backend = "docker"\n[limits]\nwall = -1', r"limits.wall = -1 is no positive float"),
+        ('backend = "docker"\n[limits]\nmemory = 1.5', r"limits.memory = 1.5 is no positive int"),
+        ('backend = "docker"\n[limits]\nmemory = true', r"limits.memory = True is no positive int"),
+        ('backend = "docker"\nrecipe = "nowhere"', "there is no .*nowhere/Dockerfile"),
+        ('backend = "local"\ncpus = 2', "cpus are for the docker backend only"),
+        ("backend = ", "profile .*x.toml: Invalid value"),
+    ],
+)
+def test_a_wrong_profile_is_one_line_that_says_where(text: str, message: str, tmp_path: Path) -> None:
+    profile = tmp_path / "x.toml"
+    profile.write_text(text)
+    with pytest.raises(UserError, match=message) as caught:
+        open_sandbox(str(profile), lanes=1)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_profile_and_an_unknown_name_are_told() -> None:
+    with pytest.raises(UserError, match=r"none\.toml"):
+        open_sandbox("none.toml", lanes=1)
+    with pytest.raises(UserError, match="did you mean 'docker'"):
+        open_sandbox("dockr", lanes=1)
