@@ -1,6 +1,7 @@
 """Blocks of code in a reply: what is marked as code by fences or tags, and what looks like code without a mark.
 
-Pure text in linear time; which block is the program is `agentloop.extract`'s business.
+Pure text in linear time; which block is the program is `agentloop.extract`'s business. No model writes hundreds of
+blocks in one reply, so only so many are looked at.
 """
 
 from __future__ import annotations
@@ -8,20 +9,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _THINKING = re.compile(r"\s*<(think|thinking|thought|reasoning)>")
-_FENCE = re.compile(r"([ \t]*)(`{3,}|~{3,})(.*)")
+_FENCE = re.compile(r"^([ \t]*)(`{3,}|~{3,})(.*)$", re.MULTILINE)
 _TAG = re.compile(r"\{?\.?([\w+#-]*)")
 _ATTRIBUTES = re.compile(r"\{?\.?[\w+#-]+\}?(?:[ \t]*[,{:]?[ \t]*(?:[\w.-]+=\S.*|\{.*\}|[\w./-]+\.\w+))?\s*")
 _PAIRS = (("[code]", "[/code]"), ("[python]", "[/python]"), ("[begin]", "[done]"),
           ("<code>", "</code>"), ("<solution>", "</solution>"))  # fmt: skip
+_PYTHON = ("python", "python3", "py")
 _PAIR_START = re.compile("|".join(re.escape(start) for start, _ in _PAIRS), re.IGNORECASE)
 _CODE_LINE = re.compile(
     r"(?:import|from|def|async|class|if|elif|for|while|with|except|assert|return|raise|global|del|pass)\b(?!.*[.?!]\s*$)"
     r"|(?:else|try|finally)\s*:|[@#)\]}\"']|print\(|[A-Za-z_][\w.\[\]\"', ]*[-+*/%|&^]?=[^=]|[A-Za-z_][\w.]*\(.*\)\s*$"
 )
-_STARTS = re.compile(r"(?:import|from|def|async[ \t]+def|class)[ \t]+\w|@\w")
+_STARTS = re.compile(r"^([ \t]*)(?:(?:import|from|def|async[ \t]+def|class)[ \t]+\w|@\w)", re.MULTILINE)
+_MARKS, _LINES = 300, 5000
+"""Fences or tags, and lines of unmarked text, that are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,80 +46,75 @@ def clean(reply: str) -> str:
     """
     text = _ANSI.sub("", reply) if "\x1b" in reply else reply
     text = text.replace("\r\n", "\n").replace("\r", "\n").removeprefix("\ufeff")
-    while opening := _THINKING.match(text):
+    start = 0
+    while opening := _THINKING.match(text, start):
         closing = f"</{opening[1]}>"
         at = text.find(closing, opening.end())
         if at < 0:
             break
-        text = text[at + len(closing) :]
-    return text
+        start = at + len(closing)
+    return text[start:]
 
 
 def fenced(text: str) -> list[Block]:
     """Blocks between fences as in CommonMark: backticks or tildes, closed by as many or more of the same, any indent.
 
-    Beyond CommonMark: a last block that nothing closes (`fence_unclosed`), a fence at the end of a line of code, code
-    on the line of the opening fence (`fence_glued`), and text before a closing fence that nothing opened
-    (`before_fence`).
+    The last block comes first. Beyond CommonMark: a last block that nothing closes (`fence_unclosed`), a fence at the
+    end of a line of code, code on the line of the opening fence (`fence_glued`), and text before a closing fence that
+    nothing opened (`before_fence`).
     """
-    lines = text.split("\n")
-    blocks: list[Block] = []
-    index = first = 0
-    while index < len(lines):
-        opening = _FENCE.fullmatch(lines[index])
-        if not opening or (opening[2][0] == "`" and "`" in opening[3]):
-            index += 1
-            continue
-        end = _close(lines, index + 1, opening[2])
-        content = _dedent(lines[index + 1 : end], len(opening[1]))
-        closed = end < len(lines)
-        if closed or any(line.strip() for line in content):
-            blocks += _variants(content, opening[3].strip(), closed)
-        if first == 0:
-            first = index + 1
-            if index and not opening[3].strip():
-                blocks.append(Block(_text(lines[:index]), "before_fence"))
-        index = end + 1
-    return [block for block in blocks if block.code.strip()] or list(_inline(text))
+    marks = _marks(text)
+    found: list[list[Block]] = []
+    if marks and not marks[0][3].strip():
+        found.append([Block(text[: marks[0].start()], "before_fence")])
+    at = 0
+    while at < len(marks):
+        opening = marks[at]
+        end = next((i for i in range(at + 1, len(marks)) if _closes(marks[i], opening)), len(marks))
+        found.append(list(_variants(text, opening, marks[end] if end < len(marks) else None)))
+        at = end + 1
+    blocks = [block for variants in reversed(found) for block in variants if block.code.strip()]
+    return blocks or list(_inline(text))
 
 
 def extended(text: str) -> Iterator[Block]:
     """From each opening fence past the next closing ones: CommonMark cuts a program short whose strings hold fences."""
-    lines = text.split("\n")
-    marks = [(index, mark) for index, line in enumerate(lines) if (mark := _FENCE.fullmatch(line))]
-    for index, mark in marks[:4]:
-        ends = [at for at, other in marks if at > index and not other[3].strip() and other[2][0] == mark[2][0]]
-        for end in ends[1:4]:
-            yield Block(
-                _text(_dedent(lines[index + 1 : end], len(mark[1]))), "fence_extended", _language(mark[3].strip())
-            )
+    marks = _marks(text)[:20]
+    for index, mark in enumerate(marks[:4]):
+        for end in [other for other in marks[index + 1 :] if _closes(other, mark)][1:4]:
+            yield Block(_content(text, mark, end), "fence_extended", _language(mark[3].strip()))
 
 
 def tagged(text: str) -> list[Block]:
-    """Blocks between `[code]` and `[/code]`, `[PYTHON]`, `[BEGIN]` and `[DONE]`, `<solution>`; the last may be open."""
-    blocks = []
+    """Blocks between `[code]` and `[/code]`, `[PYTHON]`, `[BEGIN]` and `[DONE]`, `<solution>`; the last may be open.
+
+    The last block comes first; what fences mark inside a tag comes instead of it.
+    """
+    found: list[list[Block]] = []
     lower = text.lower()
     at = 0
-    while opening := _PAIR_START.search(text, at):
+    while len(found) < _MARKS and (opening := _PAIR_START.search(text, at)):
         closing = dict(_PAIRS)[opening[0].lower()]
         end = lower.find(closing, opening.end())
         code = text[opening.end() : end if end >= 0 else len(text)].strip("\n") + "\n"
         if code.strip():
             inner = fenced(code) if "```" in code or "~~~" in code else []
-            blocks += inner or [Block(code, "tag" if end >= 0 else "tag_unclosed", closed=end >= 0)]
+            found.append(inner or [Block(code, "tag" if end >= 0 else "tag_unclosed", closed=end >= 0)])
         at = end + len(closing) if end >= 0 else len(text)
-    return blocks
+    return [block for blocks in reversed(found) for block in blocks]
 
 
 def regions(text: str) -> list[Block]:
     """Runs of lines that look like Python, each from a line that starts a definition or import; the longest first."""
-    lines = text.split("\n")
-    starts = [line for line in lines if _STARTS.match(line.lstrip())]
-    indent = min((len(line) - len(line.lstrip()) for line in starts), default=0)
+    starts = [match[1] for match in islice(_STARTS.finditer(text), _LINES)]
+    if not starts:
+        return []
+    lines = text.split("\n", _LINES)[:_LINES]
+    indent = min(map(len, starts))
     lines = [line[indent:] if line[:indent].isspace() else line for line in lines] if indent else lines
     found: list[list[str]] = []
     run: list[str] = []
-    for line in [*lines, "."]:
+    for line in [*lines, "."]:  # a line that is no code ends the last run
         if run and (not line.strip() or line[0] in " \t" or is_code_line(line)):
             run.append(line)
             continue
@@ -130,29 +130,39 @@ def is_code_line(line: str) -> bool:
     return _CODE_LINE.match(line) is not None
 
 
-def _close(lines: list[str], start: int, fence: str) -> int:
-    for index in range(start, len(lines)):
-        mark = lines[index].strip()
-        if len(mark) >= len(fence) and mark == fence[0] * len(mark):
-            return index
-    return len(lines)
+def _marks(text: str) -> list[re.Match[str]]:
+    """The lines that are fences; backticks after the fence make it code within a sentence."""
+    marks = (mark for mark in _FENCE.finditer(text) if mark[2][0] == "~" or "`" not in mark[3])
+    return list(islice(marks, _MARKS))
 
 
-def _variants(content: list[str], info: str, closed: bool) -> Iterator[Block]:
+def _closes(mark: re.Match[str], opening: re.Match[str]) -> bool:
+    return mark[2].startswith(opening[2]) and not mark[3].strip()
+
+
+def _content(text: str, opening: re.Match[str], closing: re.Match[str] | None) -> str:
+    """The lines between two fences, without the indentation that the opening fence has."""
+    content = text[opening.end() + 1 : closing.start() if closing else len(text)]
+    if opening[1]:
+        content = re.sub(rf"^[ \t]{{1,{len(opening[1])}}}", "", content, flags=re.MULTILINE)
+    return content if content.endswith("\n") else content + "\n"
+
+
+def _variants(text: str, opening: re.Match[str], closing: re.Match[str] | None) -> Iterator[Block]:
+    info = opening[3].strip()
     tag = _language(info)
-    rule = "fence" if closed else "fence_unclosed"
-    if not closed:
-        inner = next((i for i, line in enumerate(content) if line.rstrip().endswith("```")), None)
-        if inner is not None:  # the fence stands at the end of a line of code
-            line = content[inner].rstrip().rstrip("`")
-            yield Block(_text([*content[:inner], line]), "fence_end_of_line", tag)
-    if content and content[0].strip().lower() in ("python", "python3", "py"):
-        content = content[1:]  # the language stands inside the block
-    yield Block(_text(content), rule, tag, closed)
+    content = _content(text, opening, closing)
+    ended = re.search(r"^(.*[^`\s][ \t]*)```[ \t]*$", content, re.MULTILINE) if closing is None else None
+    if ended:  # the fence stands at the end of a line of code
+        yield Block(content[: ended.end(1)] + "\n", "fence_end_of_line", tag)
+    first, _, rest = content.partition("\n")
+    if first.strip().lower() in _PYTHON:  # the language stands inside the block
+        content = rest
+    yield Block(content, "fence_unclosed" if closing is None else "fence", tag, closing is not None)
     if info and not _ATTRIBUTES.fullmatch(info):
         word, _, rest = info.partition(" ")
-        head = rest if word.lower() in ("python", "python3", "py") else info
-        yield Block(_text([head, *content]), "fence_glued", "", closed)
+        head = rest if word.lower() in _PYTHON else info
+        yield Block(f"{head}\n{content}", "fence_glued", "", closing is not None)
 
 
 def _language(info: str) -> str:
@@ -162,15 +172,10 @@ def _language(info: str) -> str:
 
 def _inline(text: str) -> Iterator[Block]:
     """Code between fences on one line."""
-    for match in re.finditer(r"(?<!`)```(?!`)([^`\n]+)```(?!`)", text):
+    for match in islice(re.finditer(r"(?<!`)```(?!`)([^`\n]+)```(?!`)", text), 20):
         code = match[1].strip()
         word, _, rest = code.partition(" ")
-        yield Block((rest if word.lower() in ("python", "python3", "py") else code) + "\n", "fence_inline")
-
-
-def _dedent(lines: list[str], indent: int) -> list[str]:
-    """Lines without up to `indent` leading blanks: those of the opening fence."""
-    return [line[min(indent, len(line) - len(line.lstrip(" \t"))) :] for line in lines] if indent else lines
+        yield Block((rest if word.lower() in _PYTHON else code) + "\n", "fence_inline")
 
 
 def _text(lines: list[str]) -> str:

@@ -13,9 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agentloop.errors import UserError
-from agentloop.types import Problem, Suite, Test
+from agentloop.types import Limits, Problem, Suite, Test
 from agentloop.workloads.asserts import call_test, modules_used, needs_program, script_test
 from agentloop.workloads.records import Record, field, read_records
+
+SLOW = {123: Limits(cpu=20.0, wall=60.0)}
+"""Limits of problems whose own reference comes near the usual ones (3.5 to 5.6 s of CPU for `amicable_numbers_sum`)."""
 
 
 def load(data: Path | None) -> list[Problem]:
@@ -49,6 +52,7 @@ def _problem(place: str, record: Record) -> Problem:
         hidden=Suite("hidden", tuple(tests[1:])),
         entry_point=entry,
         references=(_lines(field(place, record, "code", str)),),
+        limits=SLOW.get(task, Limits()),
         notes=(f"tests that share the program's process: {', '.join(shared)}",) if shared else (),
     )
 
