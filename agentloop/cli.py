@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import NoReturn
 
 import typer
 
@@ -53,10 +54,6 @@ def main() -> None:
     debug = os.environ.get("AGENTLOOP_DEBUG", "") not in ("", "0")
     try:
         app()
-    except AgentloopError as error:
-        if debug:
-            raise
-        _end(str(error), error.exit_status)
     except BrokenPipeError:
         # The reader of our output has gone (`| head`): quiet, and nothing more may be flushed into the pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -64,10 +61,27 @@ def main() -> None:
     except Exception as error:
         if debug:
             raise
-        _end(f"{type(error).__name__}: {error} (an error of agentloop itself; {_kept()})", 1)
+        first = _first(error)
+        if isinstance(first, AgentloopError):
+            _end(str(first), first.exit_status)
+        _end(f"{type(first).__name__}: {first}{_place(first)}; not foreseen, {_kept()}", 1)
 
 
-def _end(message: str, status: int) -> None:
+def _first(error: BaseException) -> BaseException:
+    """The error itself, out of the groups that tasks running side by side wrap it in."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _place(error: BaseException) -> str:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return f" ({trace.tb_frame.f_code.co_filename}, line {trace.tb_lineno})" if trace else ""
+
+
+def _end(message: str, status: int) -> NoReturn:
     print(f"agentloop: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(status)
 
@@ -81,7 +95,7 @@ def _kept() -> str:
         with tempfile.NamedTemporaryFile("w", prefix="agentloop-traceback-", suffix=".txt", delete=False) as file:
             file.write(traceback.format_exc())
     except OSError:
-        return "set AGENTLOOP_DEBUG=1 to see where"
+        return "AGENTLOOP_DEBUG=1 shows the traceback"
     return f"traceback in {file.name}"
 
 

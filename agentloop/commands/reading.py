@@ -170,7 +170,9 @@ def _say(found: Replayed, directory: Path) -> None:
         print(f"changed since the run: {name}")
     for title, differences in (("first difference", found.differences), ("verdict flips", found.flips)):
         for one in differences[:10]:
-            print(f"{title}: attempt {one.attempt} ({one.problem}, {one.strategy}): {one.where}")
+            turn = f" from turn {one.turn} on" if one.turn is not None else ""
+            print(f"{title}: attempt {one.attempt} ({one.problem}, {one.strategy}){turn}: {one.where}")
+            print(f"  because of: {one.why}")
         if len(differences) > 10:
             print(f"... and {len(differences) - 10} attempts more")
     if found.changed and found.differences:

@@ -1,0 +1,98 @@
+"""Bad input: one clear line on standard error, a status that says whose turn it is, nothing written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from .conftest import Cli
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STUDY = ("run", "study.toml", "--out", "out")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("run", "nowhere.toml"), "experiment nowhere.toml: no such file"),
+        (("run",), "no model is given"),
+        (("run", "--model", "scripted:script.toml"), "no strategy is given"),
+        ((*STUDY, "--strategy", "feedbak_loop"), "did you mean 'feedback_loop'?"),
+        ((*STUDY, "--strategy", "graphs/nowhere.py"), "no such file"),
+        ((*STUDY, "--data", "nowhere.jsonl"), "nowhere.jsonl"),
+        ((*STUDY, "--data", "empty.jsonl"), "empty.jsonl"),
+        ((*STUDY, "--problems", "dubble"), "double"),
+        ((*STUDY, "--model", "scripted:nowhere.toml"), "nowhere.toml"),
+        ((*STUDY, "-o", "workload.limt=2"), "did you mean 'limit'?"),
+        ((*STUDY, "-o", "strategies.0.settings.iteration=2"), "did you mean 'iterations'?"),
+        ((*STUDY, "-o", "models=3"), "models"),
+        ((*STUDY, "-o", "nonsense"), "key=value"),
+        ((*STUDY, "--sandbox", "dokcer"), "did you mean 'docker'?"),
+        (("report", "nowhere"), "nowhere: no such run directory"),
+        (("list", "."), ". is not a run directory"),
+        (("show", "strategy", "self_debugg"), "did you mean 'self_debug'?"),
+        (("show", "template", "default/faild"), "did you mean 'failed'?"),
+        (("show", "template", "failed"), "write STYLE/NAME"),
+        (("show", "sandbox", "dokcer"), "did you mean 'docker'?"),
+        (("replay", "nowhere"), "nowhere: no such run directory"),
+        (("new", "strategy", "3x"), "letters, digits and _"),
+        (("new", "template", "failed"), "write STYLE/NAME"),
+        (("fetch", "humanevil"), "did you mean 'humaneval'?"),
+        (("fetch", "local/qwen"), "unknown local model 'qwen'"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_one_line_and_status_2(study: Path, cli: Cli, arguments: tuple[str, ...], said: str) -> None:
+    (study / "empty.jsonl").write_text("")
+    before = sorted(path.name for path in study.iterdir())
+    done = cli(*arguments)
+    assert done.returncode == 2, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("agentloop: ")
+    assert said in last
+    assert "Traceback" not in done.stderr
+    assert sorted(path.name for path in study.iterdir()) == before
+
+
+def test_another_meaning_is_refused(study: Path, cli: Cli) -> None:
+    assert cli(*STUDY, "--quiet").returncode == 0
+    done = cli(*STUDY, "--seed", "7")
+    assert done.returncode == 2
+    assert "seed (was 0, is 7)" in done.stderr.splitlines()[-1]
+
+
+def test_a_dead_api_base_is_not_the_users_fault_and_leaves_nothing(study: Path, cli: Cli) -> None:
+    done = cli(*STUDY, "--model", "openai/any", "--api-base", "http://127.0.0.1:9/v1")
+    assert done.returncode in (1, 3)
+    assert "127.0.0.1:9" in done.stderr.splitlines()[-1]
+    assert not (study / "out").exists()
+
+
+def test_an_error_nobody_foresaw_is_one_line_that_says_where(
+    study: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli("new", "strategy", "broken")
+    file = study / "graphs" / "broken.py"
+    node = "async def wrong(state, runtime):\n    return {'code': 1 / 0}\n\n\ndef build("
+    file.write_text(
+        file.read_text().replace("def build(", node).replace('"extract", nodes.extract(style)', '"extract", wrong')
+    )
+    done = cli(*STUDY, "--strategy", "graphs/broken.py")
+    assert done.returncode != 0
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("agentloop: ")
+    assert "ZeroDivisionError" in last
+    assert "broken.py" in last
+    assert "Traceback" not in done.stderr
+    monkeypatch.setenv("AGENTLOOP_DEBUG", "1")
+    with pytest.raises(BaseExceptionGroup):  # which Python shows whole
+        cli(*STUDY, "--strategy", "graphs/broken.py")
+
+
+def test_usage_errors_have_status_2(study: Path, cli: Cli) -> None:
+    done = cli("run", "--nonsense")
+    assert done.returncode == 2
+    assert "--nonsense" in done.stderr

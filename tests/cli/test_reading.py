@@ -1,0 +1,72 @@
+"""What list, show and report print, and that they hold back nothing and lose nobody's pipe."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+from .conftest import Cli, command, settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_report_fits_and_names_the_suite_of_every_count(finished: Path, cli: Cli) -> None:
+    text = cli("report", "runs/study").stdout
+    assert max(map(len, text.splitlines())) <= 100
+    assert "2 -> 3 of 3" in text  # visible, first -> final
+    assert "1 -> 2 (2) of 4" in text  # hidden, first -> final (any)
+    for line in text.splitlines():
+        if "passed" in line and "strategy" not in line:
+            assert "suite" in line
+
+
+def test_list_gives_the_way_of_each_attempt(finished: Path, cli: Cli) -> None:
+    lines = cli("list", "runs/study", "--strategy", "feedback_loop").stdout.splitlines()
+    found = {line.split()[1]: line.split()[5:] for line in lines[1:]}
+    assert found == {
+        "double": ["failed>passed", "visible_passed", "failed>passed"],
+        "square": ["failed>failed", "visible_passed", "passed"],
+        "triple": ["passed>passed", "visible_passed", "passed"],
+        "half": ["no_code>no_code", "no_visible_suite", "no_code"],
+    }
+    hidden = cli("list", "runs/study", "--outcome", "hidden:passed", "--json").stdout.splitlines()
+    assert sorted((json.loads(line)["problem"], json.loads(line)["strategy"]) for line in hidden) == [
+        ("double", "feedback_loop"), ("triple", "feedback_loop"), ("triple", "resample"),
+    ]  # fmt: skip
+
+
+def test_show_tells_the_whole_story(finished: Path, cli: Cli) -> None:
+    text = cli("show", "runs/study", "double:feedback_loop").stdout
+    parts = [
+        "Write double(n): twice n.", "return n + 3", "visible suite: failed, 0 of 1 tests passed",
+        "test:     assert double(2) == 4", "got:      5", "expected: 4", "hidden suite: failed, 1 of 2 tests passed",
+        "decide -> repair_failed", "feedback: template default/failed, by template, shows test v1",
+        "-    return n + 3", "+    return n * 2", "visible suite: passed, 1 of 1 tests passed",
+        "submitted: candidate 1; visible suite passed, hidden suite passed",
+    ]  # fmt: skip
+    place = -1
+    for part in parts:
+        place = text.find(part, place + 1)
+        assert place >= 0, part
+
+
+def test_show_needs_one_attempt(finished: Path, cli: Cli) -> None:
+    several = cli("show", "runs/study", "double")
+    assert several.returncode == 2
+    assert "double is 2 attempts" in several.stderr
+    assert cli("show", "runs/study", "double:resample:script:0").returncode == 0
+    assert cli("show", "runs/study", "dubble").stderr.startswith(
+        "agentloop: runs/study has no problem 'dubble': did you mean double?"
+    )
+
+
+def test_a_reader_that_has_gone_is_no_error(finished: Path, cli: Cli) -> None:
+    for arguments in (("list", "runs/study"), ("report", "runs/study"), ("show", "runs/study", "1"), ("--help",)):
+        reader, writer = os.pipe()
+        os.close(reader)
+        done = subprocess.run(command(*arguments), **{**settings(finished), "stdout": writer}, timeout=60)  # type: ignore[call-overload]
+        os.close(writer)
+        assert done.stderr == ""
