@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from agentloop.errors import Divergence, JournalMiss
 from agentloop.hashing import canonical
@@ -108,11 +108,12 @@ async def drive(
         {"path": ""}, {"recursion_limit": fuse}, context=context, stream_mode="tasks", subgraphs=True
     )  # fmt: skip
     try:
-        async for namespace, event in stream:
-            on_event(namespace, event)
+        async for item in stream:
+            on_event(*cast("tuple[tuple[str, ...], dict[str, Any]]", item))
     except JournalMiss as miss:
         _, path, name = list(started.values())[-1]
-        raise Divergence(f"{place({'path': path, 'step': steps.get(path, -1) + 1, 'node': name})}: {miss}") from miss
+        step = steps.get(path, -1) + 1
+        raise Divergence(f"{place({'path': path, 'step': step, 'node': name})}: {miss}", path, step) from miss
     settle((), [])
     if write is None and result.compared != len(stored):
         raise Divergence(f"the graph ended after {result.compared} transitions, {len(stored)} are stored")
@@ -124,12 +125,14 @@ def _keep(row: Row, stored: Mapping[tuple[str, int], Row], write: Callable[[Row]
     old = stored.get((row["path"], row["step"]))
     if old is None:
         if write is None:
-            raise Divergence(f"{place(row)}: the graph goes on where the stored attempt ended")
+            raise Divergence(
+                f"{place(row)}: the graph goes on where the stored attempt ended", row["path"], row["step"]
+            )
         write(row)
         return
     for key in COMPARED:
         if old[key] != row[key] and canonical(old[key]) != canonical(row[key]):
-            raise Divergence(f"{place(row)}: {difference(key, old[key], row[key])}")
+            raise Divergence(f"{place(row)}: {difference(key, old[key], row[key])}", row["path"], row["step"])
     result.compared += 1
 
 

@@ -1,9 +1,9 @@
 """Every error of agentloop, and what each means for a score.
 
-Three families, told apart because they are paid for by different people:
+Three families, told apart because different people pay for them:
 
 * `UserError`: the input is wrong (a name, a key, a file, a flag). One clear line, exit status 2, nothing started.
-* `Fault`: the infrastructure failed (`sandbox_error`, `model_error`, `cancelled`). Retried, recorded under a try number,
+* `Fault`: the infrastructure failed (`sandbox_error`, `model_error`, `cancelled`). Retried, recorded under a try,
   shown, never a verdict on a program, never dropped from the denominator in silence.
 * A program that fails its tests is *not* an error at all: it is a verdict (see `agentloop.verdict`).
 
@@ -32,7 +32,7 @@ class UserError(AgentloopError):
 
 
 class Fault(AgentloopError):
-    """Not the program's doing. `kind` is the fault's name in the store; `retryable` says whether the same call may succeed."""
+    """Not the program's doing. `kind` is the fault's name in the store; `retryable`: the same call may succeed."""
 
     kind: ClassVar[str] = "fault"
     exit_status: ClassVar[int] = 3
@@ -67,7 +67,15 @@ class JournalMiss(AgentloopError):
 
 
 class Divergence(AgentloopError):
-    """A re-driven graph took another transition than the stored one."""
+    """A re-driven graph took another transition than the stored one.
+
+    `path` and `step` say where, `step` None where it is not one transition (a verdict, a missing end).
+    """
+
+    def __init__(self, message: str, path: str = "", step: int | None = None) -> None:
+        super().__init__(message)
+        self.path = path
+        self.step = step
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> UserError:

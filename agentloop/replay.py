@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from agentloop.attempt import drive
+from agentloop.attempt import Row, drive
 from agentloop.config import StrategyConfig
 from agentloop.context import LoopContext, Speaker
 from agentloop.errors import Divergence, JournalMiss, UserError
@@ -42,6 +42,10 @@ class Difference:
     problem: str
     strategy: str
     where: str
+    turn: int | None
+    """Candidates that its branch had before: from the turn after them on the attempt is another one."""
+    why: str
+    """The changed file that it comes from, as far as that is known."""
 
 
 @dataclass
@@ -114,10 +118,15 @@ async def replay(
                 continue
             result.attempts += 1
             journal = Journal(old=_Records(reading, executions=sandbox is None), live=sandbox is not None)
+            stored = {(row["path"], row["step"]): row for row in reading.transitions(attempt.id)}
             try:
-                await _replay_one(reading, attempt, planned[attempt.strategy], speakers, journal, sandbox, result)
+                await _replay_one(
+                    reading, attempt, planned[attempt.strategy], speakers, journal, sandbox, stored, result
+                )
             except (Divergence, JournalMiss) as error:
-                found = Difference(attempt.id, attempt.problem, attempt.strategy, str(error))
+                turn = _turn(error, stored)
+                why = _why(error, stored, planned[attempt.strategy], reading.manifest)
+                found = Difference(attempt.id, attempt.problem, attempt.strategy, str(error), turn, why)
                 (result.flips if sandbox else result.differences).append(found)
             observer.event("replayed", attempt=attempt.id, attempts=result.attempts)
     result.seconds = time.monotonic() - began
@@ -131,6 +140,7 @@ async def _replay_one(
     speakers: dict[str, Speaker],
     journal: Journal,
     sandbox: Sandbox | None,
+    stored: dict[tuple[str, int], Row],
     result: Replayed,
 ) -> None:
     problem = problem_from(reading.problem(attempt.row))
@@ -138,7 +148,6 @@ async def _replay_one(
     speaking = {"solver": speakers[attempt.model], **roles}
     environment = reading.manifest["environment_id"]
     context = LoopContext(problem, attempt.sample, reading.manifest["seed"], speaking, journal, environment, sandbox)
-    stored = {(row["path"], row["step"]): row for row in reading.transitions(attempt.id)}
     driven = await drive(strategy.graph, context, stored, None, strategy.fuse)
     result.transitions += driven.compared
     graded = reading.grades(attempt.id)
@@ -149,6 +158,34 @@ async def _replay_one(
         new = (verdict.outcome, verdict.detail, verdict.passed, verdict.total)
         if old != new:
             raise Divergence(f"hidden verdict of candidate {candidate['index']}: was {old}, is {new}")
+
+
+def _turn(error: Exception, stored: dict[tuple[str, int], Row]) -> int | None:
+    if not isinstance(error, Divergence) or error.step is None:
+        return None
+    before = {
+        (candidate["path"], candidate["index"])
+        for (path, step), row in stored.items()
+        if path == error.path and step < error.step
+        for candidate in row["data"]["update"].get("candidates", [])
+    }
+    return len(before)
+
+
+def _why(
+    error: Exception, stored: dict[tuple[str, int], Row], strategy: PlannedStrategy, manifest: dict[str, Any]
+) -> str:
+    """What changed that can explain a difference: the template of this very transition first, then any changed file."""
+    old, new = manifest["strategies"][strategy.label]["files"], strategy.manifest()["files"]
+    changed = [name for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
+    if isinstance(error, Divergence) and error.step is not None:
+        row = stored.get((error.path, error.step))
+        told = row["data"]["update"].get("feedback") if row else None
+        if told and f"template:{told['template']}" in changed:
+            return f"template:{told['template']}"
+    if changed:
+        return ", ".join(changed)
+    return f"no file of the strategy changed: the data or agentloop itself did (the run is of {manifest['agentloop']})"
 
 
 @dataclass

@@ -1,0 +1,134 @@
+"""Replay: equal transition for transition, and what changed is named, with the turn from which it matters."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+
+from agentloop.catalog import root
+from agentloop.packing import Blobs
+from agentloop.reader import open_run
+from agentloop.replay import Replayed, replay, replay_into
+from agentloop.report import report
+from agentloop.sandbox import open_sandbox
+
+from .conftest import ADD, SQUARE, Study, fenced
+
+RULES = [
+    {"first": "sum", "turn": 0, "any": "it is wrong", "reply": fenced("return a + b")},
+    {"first": "sum", "reply": fenced("return a - b")},
+    {"first": "square", "reply": fenced("return a + a", "def square(a):")},
+]
+ALL = ["direct", "resample", "feedback_loop", "self_debug", "reflexion", "fresh_start", "best_of_n"]
+
+
+def _replayed(run: Path, **options: bool) -> Replayed:
+    return asyncio.run(replay(run, **options))
+
+
+def test_every_transition_of_every_strategy_is_equal_without_model_and_sandbox(study: Study) -> None:
+    _, run = study(RULES, ALL, [ADD, SQUARE], samples=2)
+    found = _replayed(run)
+    db = sqlite3.connect(run / "store.sqlite")
+    stored = db.execute("SELECT count(*) FROM transitions").fetchone()[0]
+    grades = db.execute("SELECT count(*) FROM grades").fetchone()[0]
+    db.close()
+    assert found.equal
+    assert (found.attempts, found.transitions, found.verdicts) == (28, stored, grades)
+    assert found.changed == []
+
+
+def test_a_changed_template_is_named_with_the_attempts_and_the_turn_from_which_it_matters(
+    study: Study, tmp_path: Path
+) -> None:
+    shutil.copytree(root() / "feedback_templates" / "default", tmp_path / "mine")
+    strategies = [{"name": name, "settings": {"style": f"{tmp_path}/mine"}} for name in ("direct", "feedback_loop")]
+    _, run = study(RULES, strategies, [ADD, SQUARE])
+    assert _replayed(run).equal
+    template = tmp_path / "mine" / "failed.j2"
+    template.write_text(template.read_text().replace("This one fails", "This one does not pass"))
+    found = _replayed(run)
+    # `square` passes its visible suite at once: only the attempt that was told something is another one now.
+    (only,) = found.differences
+    assert (only.problem, only.strategy, only.turn, only.why) == ("p/add", "feedback_loop", 1, "template:mine/failed")
+    assert found.changed == ["template:mine/failed (strategy feedback_loop)"]
+    assert _replayed(run, frozen=True).equal
+
+
+def test_a_strategy_file_that_is_gone_is_replayed_from_the_runs_own_copy(study: Study, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text((root() / "graphs" / "feedback_loop.py").read_text())
+    _, run = study(RULES, [str(mine)])
+    mine.unlink()
+    found = _replayed(run)
+    assert found.equal
+    assert "the run's own copies are" in found.changed[0]
+
+
+def test_a_changed_strategy_file_is_named(study: Study, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.py"
+    text = (root() / "graphs" / "resample.py").read_text()
+    mine.write_text(text)
+    _, run = study(RULES, [str(mine)])
+    mine.write_text(text.replace("nodes.submit()", 'nodes.submit("last")'))
+    (only,) = _replayed(run).differences
+    assert only.why == "strategy:mine"
+    assert "(submit)" in only.where
+
+
+def test_a_stored_verdict_that_does_not_follow_from_its_evidence_is_found(study: Study) -> None:
+    _, run = study(RULES, ["direct"])
+    db = sqlite3.connect(run / "store.sqlite")
+    with db:
+        db.execute("UPDATE grades SET outcome='passed', passed=2")
+    db.close()
+    (only,) = _replayed(run).differences
+    assert "hidden verdict of candidate 0" in only.where
+
+
+def test_a_journal_driven_through_a_new_directory_gives_the_same_report(study: Study, tmp_path: Path) -> None:
+    _, run = study(RULES, ALL, [ADD, SQUARE])
+    summary = asyncio.run(replay_into(run, tmp_path / "again"))
+    assert (summary.done, summary.faults) == (14, 0)
+    reports = []
+    for directory in (run, tmp_path / "again"):
+        with open_run(directory) as reading:
+            data = report(reading)
+        data.pop("run")
+        reports.append(json.dumps(data, sort_keys=True))
+    assert reports[0] == reports[1]
+
+
+def test_execute_runs_the_programs_again_and_names_a_verdict_that_flips(study: Study) -> None:
+    _, run = study(RULES, ["direct", "feedback_loop"], [ADD, SQUARE])
+
+    async def execute() -> Replayed:
+        sandbox = open_sandbox("local", lanes=1)
+        try:
+            await sandbox.start()
+            return await replay(run, sandbox=sandbox)
+        finally:
+            await sandbox.close()
+
+    assert asyncio.run(execute()).equal
+    # Evidence that another machine gave: the first hidden execution of `square` is made to look right.
+    db = sqlite3.connect(run / "store.sqlite")
+    blobs = Blobs(db)
+    with db:
+        for key, data in db.execute("SELECT key, data FROM journal WHERE kind='execution'").fetchall():
+            record = blobs.unpack(data)
+            for test in record["tests"]:
+                if json.loads(test["channel"] or "null") == {"value": 6}:
+                    test["channel"] = json.dumps({"value": 9})
+            db.execute("UPDATE journal SET data=? WHERE key=?", (blobs.pack(record), key))
+        db.execute(
+            "UPDATE grades SET outcome='passed', passed=1 WHERE attempt IN "
+            "(SELECT a.id FROM attempts a JOIN problems p ON p.id=a.problem WHERE p.problem='p/square')"
+        )
+    db.close()
+    assert _replayed(run).equal
+    flips = asyncio.run(execute()).flips
+    assert {(flip.problem, flip.strategy) for flip in flips} == {("p/square", "direct"), ("p/square", "feedback_loop")}
