@@ -69,11 +69,17 @@ def _docker() -> str | None:
     return None
 
 
+def _local_model() -> str | None:
+    from agentloop.models.weights import available
+
+    return available("qwen2.5-coder-0.5b") or None
+
+
 def _data() -> str | None:
     return None if DATA.is_dir() else f"no benchmark data at {DATA} (set AGENTLOOP_DATA)"
 
 
-PARTS: dict[str, Callable[[], str | None]] = {"docker": _docker, "data": _data}
+PARTS: dict[str, Callable[[], str | None]] = {"docker": _docker, "local-model": _local_model, "data": _data}
 """For each part that a machine may lack: why it is missing, or None."""
 
 
