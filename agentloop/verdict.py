@@ -121,8 +121,8 @@ def _call(test: Test, record: dict[str, Json]) -> _Result:
     if "exception" in answer:
         return _raised(answer["exception"])
     if "unplain" in answer:
-        kind = str(answer["unplain"])
-        return "passed" if test.checker == "truthy" else "failed", "unplain", f"<{kind}>"
+        got = f"<{answer['unplain']}>"
+        return ("passed", "", got) if test.checker == "truthy" else ("failed", "unplain", got)
     try:
         got = decode(answer["value"])
     except (KeyError, Unplain) as error:

@@ -1,0 +1,115 @@
+"""Identity of programs and failures, also of hostile text."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentloop.program import ast_digest, failure_signature, parse
+from agentloop.types import SuiteVerdict, TestVerdict
+
+SOURCE = "def f(x, y=1):\n    return x + y  # sum\n"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "def f(x,y=1) :\n\n\n  return x+y\n",
+        "# head\ndef f(x, y=1):\n    return (x + y)",
+        "def f(x, y=0x1):\n\treturn x + y\n",
+    ],
+)
+def test_white_space_and_comments_do_not_make_another_program(other: str) -> None:
+    assert ast_digest(other, "python") == ast_digest(SOURCE, "python")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "def f(x, y=2):\n    return x + y\n",
+        "def f(x, y=1.0):\n    return x + y\n",
+        "def f(x, y=True):\n    return x + y\n",
+        "def f(x, y='1'):\n    return x + y\n",
+        "def f(x, *, y=1):\n    return x + y\n",
+        "def f(x, y=1):\n    return x - y\n",
+        "def f(x, y=1):\n    return x + y\nf\n",
+    ],
+)
+def test_another_meaning_is_another_program(other: str) -> None:
+    assert ast_digest(other, "python") != ast_digest(SOURCE, "python")
+
+
+def test_fields_and_lists_do_not_run_into_each_other() -> None:
+    assert ast_digest("f([a], b)", "python") != ast_digest("f([a, b])", "python")
+    assert ast_digest("x: int", "python") != ast_digest("x = int", "python")
+
+
+def test_other_languages_and_broken_text_are_compared_as_text() -> None:
+    assert ast_digest("int main() {}  \n\n", "cpp") == ast_digest("int main() {}", "cpp")
+    assert ast_digest("def f(:\n", "python") == ast_digest("def f(:  \n\n", "python")
+    assert ast_digest("def f(:\n", "python").startswith("text:")
+    assert ast_digest("x", "cpp") != ast_digest("x", "python")
+
+
+HOSTILE = {
+    "brackets": "(" * 100_000,
+    "signs": "-" * 100_000 + "1",
+    "sums": "+".join(["1"] * 20_000),
+    "attributes": "a" + ".b" * 50_000,
+    "lambdas": "lambda:" * 5_000 + "1",
+    "elifs": "if x:\n  pass\n" + "elif x:\n  pass\n" * 3_000,
+    "decorators": "@x\n" * 50_000,
+    "quotes": '"\\' * 60_000,
+    "open strings": "'''" + '"""' * 20_000,
+    "null": "a\0b",
+    "surrogate": 'x = "\ud800"',
+    "digits": "x = " + "9" * 5_000,
+    "blank": " " * 200_000,
+}
+
+
+@pytest.mark.parametrize("source", HOSTILE.values(), ids=HOSTILE.keys())
+def test_hostile_source_costs_little(source: str) -> None:
+    began = time.process_time()
+    assert ast_digest(source, "python").startswith("text:") or source.isspace()
+    assert time.process_time() - began < 1
+
+
+@given(st.text())
+def test_any_text_has_a_digest(text: str) -> None:
+    assert ast_digest(text, "python") == ast_digest(text, "python")
+
+
+def test_the_answer_does_not_depend_on_the_depth_of_the_stack() -> None:
+    source = "x = " + "+".join(["1"] * 390)
+
+    def deeper(levels: int) -> str:
+        return deeper(levels - 1) if levels else ast_digest(source, "python")
+
+    assert deeper(0).startswith("ast:")
+    assert deeper(sys.getrecursionlimit() // 2) == deeper(0)
+
+
+def test_no_warning_of_a_model_program_is_shown() -> None:
+    assert parse("x = '\\d'") is not None
+
+
+def verdict(outcome: str, detail: str, got: str, test: str = "v1") -> SuiteVerdict:
+    first = TestVerdict(test, outcome, detail, got)  # type: ignore[arg-type]
+    return SuiteVerdict("visible", outcome, detail, 0, 1, (first,))  # type: ignore[arg-type]
+
+
+def test_failing_the_same_way() -> None:
+    trace = 'Traceback:\n  File "main.py", line {}, in f\n    x[0]\nIndexError: list index out of range'
+    same = failure_signature(verdict("runtime_error", "IndexError", trace.format(3)))
+    assert failure_signature(verdict("runtime_error", "IndexError", trace.format(7))) == same
+    assert failure_signature(verdict("runtime_error", "IndexError", trace.format(3), "v2")) != same
+    assert failure_signature(verdict("failed", "", "<f at 0x7f11>")) == failure_signature(
+        verdict("failed", "", "<f at 0x8e22>")
+    )
+    assert failure_signature(verdict("failed", "", "1")) != failure_signature(verdict("failed", "", "2"))
+    assert failure_signature(verdict("passed", "", "")) == "passed"
