@@ -52,11 +52,11 @@ def test_a_dead_infrastructure_ends_the_run_with_one_clear_reason(study: Study) 
 
 def test_a_runs_ceiling_holds_and_a_larger_one_goes_on(study: Study) -> None:
     problems = _problems(6)
-    summary, run = study([RIGHT], ["direct"], problems, max_tokens=2500)
+    summary, run = study([RIGHT], ["direct"], problems, max_tokens=1200)
     paid = sum(_tokens(run))
-    assert "--max-tokens 2,500" in summary.stopped
+    assert "--max-tokens 1,200" in summary.stopped
     assert 0 < summary.done < 6
-    assert paid <= 2500
+    assert paid <= 1200
     summary, run = study([RIGHT], ["direct"], problems, max_tokens=100_000)
     assert summary.stopped == ""
     assert _all(run, "SELECT DISTINCT status FROM attempts") == [("done",)]
