@@ -90,7 +90,8 @@ def test_a_changed_strategy_is_found_by_replay_and_named(study: Path, cli: Cli) 
     changed = cli("replay", "own")
     assert changed.returncode == 1
     assert "changed since the run: strategy:mine" in changed.stdout
-    assert "(double, mine): step 4 (decide)" in changed.stdout
+    assert "(double, mine) from turn 1 on: step 4 (decide): " in changed.stdout
+    assert "because of: strategy:mine" in changed.stdout
     assert cli("replay", "own", "--frozen").returncode == 0
 
 
