@@ -214,6 +214,11 @@ class _Server:
         return said
 
     @property
+    def pid(self) -> int:
+        """The child's process id."""
+        return self._process.pid
+
+    @property
     def ended(self) -> bool:
         """Whether the child is gone."""
         return self._process.returncode is not None
