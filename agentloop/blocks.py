@@ -122,7 +122,7 @@ def regions(text: str) -> list[Block]:
             found.append(run)
         run = [line] if _STARTS.match(line) else []
     found.sort(key=len, reverse=True)
-    return [Block(_text(lines), "region") for lines in found[:8]]
+    return [Block("\n".join(lines).rstrip() + "\n", "region") for lines in found[:8]]
 
 
 def is_code_line(line: str) -> bool:
@@ -176,7 +176,3 @@ def _inline(text: str) -> Iterator[Block]:
         code = match[1].strip()
         word, _, rest = code.partition(" ")
         yield Block((rest if word.lower() in _PYTHON else code) + "\n", "fence_inline")
-
-
-def _text(lines: list[str]) -> str:
-    return "\n".join(lines) + "\n"

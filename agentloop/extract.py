@@ -85,7 +85,7 @@ class _Finder:
             return max(marked, key=self.other_language, default=None)
         best = self.best(marked) or self.best([*tags, *fences])
         best = best or self.best(extended(text)) or self.best(map(self.trimmed, fences))
-        broken = [block for block in marked if self.has_def(block.code)]
+        broken = [block for block in marked if self.has_def(block.code) and block.rule != "before_fence"]
         if best or broken:
             return best or max(broken, key=lambda block: len(block.code))
         best = (
@@ -152,12 +152,13 @@ class _Finder:
                 continue
             indented = code[:1] in (" ", "\t")
             tree = None if indented else self.tree(code)
-            if not indented and tree is not None and not any(isinstance(node, ast.Return) for node in tree.body):
+            if tree is not None and not _returns(tree):
                 continue  # top-level code of its own, such as an example call
             shifted = "".join(f"    {line}" if line.strip() else line for line in code.splitlines(keepends=True))
             for body in [code, _first_run(code)] if indented else [f"    {code}", _first_run(f"    {code}"), shifted]:
                 whole = stub.rstrip("\n") + "\n" + body
-                if (indented or _LEAVES.search(body)) and self.tree(whole) is not None:
+                tree = self.tree(whole) if indented or _LEAVES.search(body) else None
+                if tree is not None and not _returns(tree):
                     return Block(whole, "body", block.tag, block.closed)
         return None
 
@@ -195,6 +196,11 @@ class _Finder:
 def _does_something(tree: ast.Module) -> bool:
     """Whether there is a statement that is more than a bare value, as sample output would be."""
     return any(not isinstance(node, ast.Expr) or isinstance(node.value, ast.Call) for node in tree.body)
+
+
+def _returns(tree: ast.Module) -> bool:
+    """Whether a `return` stands outside a function, which parses and does not compile."""
+    return any(isinstance(node, ast.Return) for node in tree.body)
 
 
 def _first_run(code: str) -> str:
