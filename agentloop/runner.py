@@ -21,6 +21,7 @@ from agentloop.grader import grade
 from agentloop.hashing import digest
 from agentloop.journal import Journal
 from agentloop.manifest import copy_files, live_manifest, merge, model_params, plan_manifest
+from agentloop.runlog import logging_to
 from agentloop.store import FILE, Store
 
 if TYPE_CHECKING:
@@ -211,6 +212,7 @@ async def run(plan: Plan, directory: Path, observer: Observer | None = None, con
         models, identities = await _start_models(stack, plan, observer)
         if store is None:
             store = _opened(stack, directory)
+        observer = stack.enter_context(logging_to(directory, observer))
         live = live_manifest(environment, identities)
         new = {
             **static,
@@ -259,6 +261,8 @@ async def drive_all(
     except* AgentloopError as errors:
         raise _first(errors) from errors
     session.summary.stopped = session.control.reason
+    if session.summary.stopped:
+        session.observer.event("stopped", text=session.summary.stopped)
     return session.summary
 
 
