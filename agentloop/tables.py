@@ -66,9 +66,8 @@ def _parts(data: dict[str, Any], short: bool) -> Iterator[RenderableType]:
     yield from (Text(line, style="dim") for line in _legend(data["rows"], short))
     yield from (Text(line, style="yellow") for line in _warnings(data))
     money = data["paid"]
-    unpriced = money["unpriced_replies"] < money["replies"] or not money["replies"]
-    price = f", {_dollars(money)}" if unpriced and money["replies"] else ", no price known"
-    yield Text(f"\npaid in all: {money['tokens']:,} tokens in {money['replies']:,} replies{price}")
+    price = "no price known" if money["cost"] is None else _dollars(money)
+    yield Text(f"\npaid in all: {money['tokens']:,} tokens in {money['replies']:,} replies, {price}")
     more = f"agentloop report {directory} | " if short else ""
     yield Text(f"look next:   {more}agentloop list {directory} | agentloop show {directory} ATTEMPT")
 

@@ -141,3 +141,26 @@ def test_an_experiment_of_flags_alone(study: Path, sandbox: str, cli: Cli) -> No
         "--limit", "2", "--sandbox", sandbox, "--quiet",
     )  # fmt: skip
     assert (run.returncode, run.stdout) == (0, "runs/jsonl: 2 of 2 attempts done\n"), run.stderr
+
+
+def test_every_strategy_is_read_as_what_it_is(study: Path, cli: Cli) -> None:
+    names = ("direct", "best_of_n", "fresh_start", "reflexion", "self_debug")
+    flags = [flag for name in names for flag in ("--strategy", name)]
+    run = cli("run", "study.toml", *flags, "--quiet")
+    assert (run.returncode, run.stdout) == (0, "runs/study: 20 of 20 attempts done\n"), run.stderr
+    rows = {row["strategy"]: row for row in numbers(cli)["rows"]}
+    found = {name: (row["iterations"]["total"], row["hidden"]["final"]) for name, row in rows.items()}
+    # direct: one program each. best_of_n: two branches each. fresh_start: the loop inside it repairs double, and its
+    # programs are counted once. self_debug: one explanation before that repair.
+    assert {name: found[name] for name in ("direct", "best_of_n", "fresh_start", "self_debug")} == {
+        "direct": (4, 1), "best_of_n": (8, 1), "fresh_start": (5, 2), "self_debug": (5, 2),
+    }  # fmt: skip
+    assert rows["self_debug"]["charged_by_role"]["explainer"]["replies"] == 1
+    assert rows["best_of_n"]["repairs"]["of"] + rows["best_of_n"]["redraws"]["of"] == 0
+    story = cli("show", "runs/study", "triple:best_of_n").stdout
+    places = [
+        story.find(part) for part in ("fan -> ", "branch 0, candidate 0", "branch 1, candidate 0", "select -> END")
+    ]
+    assert places[1:] == sorted(places[1:])
+    assert -1 not in places[1:]
+    assert "submitted: candidate 0 of branch 0; visible suite passed, hidden suite passed" in story
