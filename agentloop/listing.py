@@ -61,7 +61,7 @@ def lines(reading: Reading, chosen: Filter) -> Iterator[str]:
         "strategy": list(reading.manifest["strategies"]),
         "model": list(reading.manifest["models"]),
         "sample": [],
-        "hidden suite": ["runtime_error>passed"],
+        "hidden, first>final": ["runtime_error>runtime_error"],
         "why it ended": ["no_visible_suite"],
     }
     widths = tuple(max(map(len, (head, *texts))) for head, texts in names.items())
