@@ -85,7 +85,7 @@ def raised(name: str, where: str = "call") -> Check:
             told = answer(record)["exception"]
             assert (told["type"], told["where"]) == (name, where), told
             assert name in told["traceback"], told
-            assert "driver" not in told["traceback"], told
+            assert "source/python.py" not in told["traceback"], told
 
     return check
 
@@ -138,6 +138,7 @@ def f():
         ("right answer", job("def f(x): return x + 1", call("f", 1)), expect(value=2, exit=0, stdout="")),
         ("wrong answer", job("def f(x): return x - 1", call("f", 1)), expect(value=0, exit=0)),
         ("compile error", job("def f(:\n    pass"), does_not_compile),
+        ("compile error under a script", job("def f(:", script("pass"), script("pass")), does_not_compile),
         ("runtime error", job("def f(): return [][1]"), raised("IndexError")),
         ("runtime error at load", job("import no_such_module"), raised("ModuleNotFoundError", "load")),
         ("timeout", job("def f():\n    while True: pass", *[call("f")] * 3, limits=SHORT), times_out_and_skips),
@@ -243,6 +244,8 @@ def f():
                                             script("try:\n    f()\n    assert False\nexcept KeyError: pass")),
          checked(ok=True)),
         ("script meets an exception", job("def f(): return 1 / 0", script("f()")), checked(**{"from": "program"})),
+        ("script meets a broken program", job("1 / 0", script("try:\n    f()\nexcept Exception: pass")),
+         checked(**{"from": "program"})),
         ("script is broken", job("def f(): return 1", script("f().x")), checked(**{"from": "script"})),
         ("script sees changes in place", job("def f(x): x.append(3)", script("a = [1]\nf(a)\nassert a == [1, 3]")),
          checked(ok=True)),

@@ -13,12 +13,16 @@ hello, the judge's first line:
 job (host -> judge):
   {"id": str,
    "files": {relpath: text},            laid down in {src}, which is read-only once the build is over
-   "build": {"argv": [...], "limits": {...}?} | null,     run once in {src}; exit status not 0 -> no test is run
+   "tools": {"id": str, "files": {relpath: text}, "argv": [...], "limits": {...}},   optional: helpers in {tools}; laid
+                                        and built by argv when a lane meets this id first, kept as long as the lane
+   "build": {"argv": [...], "limits": {...}} | null,      run once in {src}; exit status not 0 -> no test is run
    "tests": [{"id": str, "argv": [...], "stdin": str, "channel": bool,
               "checker": null | {"argv": [...], "files": {...}, "stdin": str}}],
    "limits": {"cpu", "wall": seconds, "memory", "output", "file_size": bytes, "processes", "open_files"},
-   "max_timeouts": int}                 after so many timed-out tests the others are recorded as skipped
-  In argv "{src}" is the directory of "files" (a checker's: of its own), "{python}" the judge's interpreter.
+   "max_timeouts": int,                 after so many timed-out tests the others are recorded as skipped
+   "stop": str}                         optional: a test whose channel (its checker's, if any) begins so is the last run
+  In argv "{src}" is the directory of "files" (a checker's: of its own), "{tools}" that of the tools, "{python}" the
+  judge's interpreter.
   Each test is a process of its own: new session, empty writable cwd, stdin a file, small fixed environment.
   "channel": a pipe for its result, descriptor in AGENTLOOP_CHANNEL. With a checker, a second process whose files the
   program cannot read: it writes calls to AGENTLOOP_CALLS, which the program reads as its AGENTLOOP_CALLS; what the
@@ -52,10 +56,12 @@ import stat
 import sys
 import time
 
+FIRST_FD = 16
+"""Descriptors of the judge begin here; 0 to 5 are those of programs and checkers."""
 TYPE_CHECKING = False  # without importing typing
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, NoReturn
+    from typing import Any
 
 PROTOCOL = 1
 PAGE, TICK = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
@@ -156,15 +162,16 @@ class OwnUid:
         self.harden, self.disk_full = harden, disk_full
 
     def enter(self, judge: Judge, role: str, limits: dict[str, Any], report: int | None) -> None:
-        """Called in the child; `role` is "build", "program" or "checker". Returns in the process that is to exec."""
+        """Called in the child; `role`: see `Judge.places`. Returns in the process that is to exec."""
         uid = judge.uids["checker" if role == "checker" else "program"]
         if uid is not None:
+            fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY)  # first in line when memory runs out
+            os.write(fd, b"1000")
+            os.close(fd)
             resource.setrlimit(resource.RLIMIT_NPROC, (limits["processes"],) * 2)
             os.setgroups([])
             os.setresgid(uid, uid, uid)
             os.setresuid(uid, uid, uid)
-        prctl(PR_SET_NO_NEW_PRIVS, 1)
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if self.harden:
             self.harden(judge, role, limits)
 
@@ -174,7 +181,9 @@ class Judge:
 
     def __init__(self, config: dict[str, Any], confinement: Any = None) -> None:
         self.config, self.confinement = config, confinement or OwnUid()
-        self.src, self.cwd, self.checker_src = (f"{config['work']}/{name}" for name in ("src", "run", "checker"))
+        names = ("src", "run", "checker", "tools")
+        self.src, self.cwd, self.checker_src, self.tools = (f"{config['work']}/{name}" for name in names)
+        self.tools_id = None
         self.uids: dict[str, int | None] = {"program": config.get("uid"), "checker": config.get("checker_uid")}
         self.scratch = [path for path in config.get("scratch", []) if os.path.isdir(path)]
         self.cgroup = Cgroup() if config.get("cgroup") else None
@@ -187,14 +196,18 @@ class Judge:
 
     def serve(self) -> None:
         """Answer jobs until stdin closes; then kill everything."""
-        self.output = os.dup(1)
-        os.dup2(os.open("/dev/null", os.O_RDWR), 1)
-        prctl(PR_SET_CHILD_SUBREAPER, 1)
-        prctl(PR_SET_DUMPABLE, 0)
+        null = os.open("/dev/null", os.O_RDWR)
+        self.output = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, FIRST_FD)
+        os.dup2(null, 1)
+        for _ in range(FIRST_FD - null - 1):  # low numbers are for programs: nothing to be moved out of their way
+            os.dup(null)
+        for option, value in ((PR_SET_CHILD_SUBREAPER, 1), (PR_SET_DUMPABLE, 0), (PR_SET_NO_NEW_PRIVS, 1)):
+            prctl(option, value)
         woken, wake = os.pipe()
         os.set_blocking(woken, False)
         os.set_blocking(wake, False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):  # handlers, unlike "ignore", end with exec
+            signal.signal(number, lambda *_: None)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         self.selector.register(woken, selectors.EVENT_READ, lambda: os.read(woken, 4096))
         self.selector.register(0, selectors.EVENT_READ, self.read_input)
@@ -246,10 +259,17 @@ class Judge:
             self.say({"job": name, "end": {"clean": not why, "why": why}})
 
     def run_job(self, job: dict[str, Any]) -> None:
-        limits, build, timeouts = job["limits"], job.get("build"), 0
+        limits, build, tools, timeouts = job["limits"], job.get("build"), job.get("tools"), 0
+        if tools and tools["id"] != self.tools_id:
+            self.lay(self.tools, tools["files"], 0o755, self.uids["program"])
+            record, _ = self.run("tools", tools, tools["limits"], self.tools)
+            if record["exit"] != 0:
+                raise Unable(f"tools: {record['stderr'][-2000:]}")
+            hand_over(self.tools, os.getuid())
+            self.tools_id = tools["id"]
         self.lay(self.src, job["files"], 0o755, self.uids["program"] if build else None)
         if build:
-            record, _ = self.run("build", build, build.get("limits", limits), self.src)
+            record, _ = self.run("build", build, build["limits"], self.src)
             self.say({"job": job["id"], "build": record})
             if record["exit"] != 0:
                 return
@@ -266,6 +286,8 @@ class Judge:
             program, checker = self.run("program", test, limits, self.cwd)
             timeouts += program["limit"] in ("cpu", "wall")
             self.say({**head, **program, **({"checker": checker} if checker else {})})
+            if "stop" in job and ((checker or program)["channel"] or "").startswith(job["stop"]):
+                return
 
     def lay(self, base: str, files: dict[str, str], mode: int, uid: int | None) -> None:
         """A fresh directory with these files, all given to `uid` unless that is None."""
@@ -279,6 +301,15 @@ class Judge:
                 file.write(text)
         if uid is not None:
             hand_over(base, uid)
+
+    def places(self, role: str) -> tuple[list[str], str]:
+        """The directories that a process of this role may read, and the one it may write ('' for a checker)."""
+        return {
+            "tools": ([], self.tools),
+            "build": ([self.tools], self.src),
+            "program": ([self.tools, self.src], self.cwd),
+            "checker": ([self.tools, self.checker_src], ""),
+        }[role]
 
     def left(self) -> str:
         """Clean the lane after a job; what could not be cleaned, or ''."""
@@ -339,7 +370,8 @@ class Judge:
     def start(self, role: str, spec: dict[str, Any], limits: Any, cwd: str, passed: dict[str, int]) -> Process:
         """Start one process; `passed` are descriptors for it by the name of the variable that tells their number."""
         src = self.checker_src if role == "checker" else self.src
-        argv = [item.replace("{src}", src).replace("{python}", self.python) for item in spec["argv"]]
+        words = {"{src}": src, "{tools}": self.tools, "{python}": self.python}
+        argv = [fill(item, words) for item in spec["argv"]]
         env = {**ENVIRONMENT, "HOME": cwd, "AGENTLOOP_CAP": str(limits["output"])}
         ends, streams, report = [os.memfd_create("stdin")], {}, (None, None)  # type: list[int], dict[str, Stream], Any
         failure, failed = os.pipe()
@@ -354,48 +386,33 @@ class Judge:
             names = (*["AGENTLOOP_CHANNEL"][: len(ends) - 3], *passed)
             env.update({name: str(3 + n) for n, name in enumerate(names)})
             report = os.pipe() if self.confinement.own_root else report
+            start = resource_limits(limits)
             pid = os.fork()
             if pid == 0:
-                self.become(role, argv, cwd, env, [*ends, *passed.values()], limits, failed, report[1])
+                try:  # as little as may be: each page that is touched here is copied
+                    os.setsid()
+                    for number, fd in enumerate((*ends, *passed.values())):
+                        os.dup2(fd, number)
+                    for number, value in start:
+                        resource.setrlimit(number, value)
+                    self.confinement.enter(self, role, limits, report[1])
+                    os.chdir(cwd)
+                    os.execve(argv[0], argv, env) if "/" in argv[0] else os.execvpe(argv[0], argv, env)
+                except BaseException as error:
+                    os.write(failed, f"{type(error).__name__}: {error}".encode())
+                finally:
+                    os._exit(127)
             process = Process(pid, report[0], streams)
         finally:
             close([failed, *ends, *([report[1]] if report[1] else [])])
         for stream in streams.values():
             self.selector.register(stream.fd, selectors.EVENT_READ, lambda s=stream: self.drain(process, s))
-        with open(failure, "rb") as file:
-            message = file.read().decode(errors="replace")
+        message = os.read(failure, 4096)
+        os.close(failure)
         if message:
             self.finish(process)
-            raise Unable(f"cannot start {argv[0]}: {message}")
+            raise Unable(f"cannot start {argv[0]}: {message.decode(errors='replace')}")
         return process
-
-    def become(
-        self, role: str, argv: list[str], cwd: str, env: dict[str, str], fds: list[int], limits: Any, failed: int,
-        report: int | None,
-    ) -> NoReturn:  # fmt: skip
-        """In the forked child: turn into the program."""
-        try:
-            os.setsid()
-            failed = fcntl.fcntl(failed, fcntl.F_DUPFD_CLOEXEC, 64)
-            report = report and fcntl.fcntl(report, fcntl.F_DUPFD_CLOEXEC, 64)
-            for number, fd in enumerate([fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in fds]):
-                os.dup2(fd, number)
-            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-            with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-                file.write("1000")
-            values = {"CORE": 0, "CPU": int(limits["cpu"]) + 2, "STACK": min(STACK, limits["memory"])}
-            for name, value in {**values, "FSIZE": limits["file_size"], "NOFILE": limits["open_files"]}.items():
-                number = getattr(resource, f"RLIMIT_{name}")
-                hard = resource.getrlimit(number)[1]
-                resource.setrlimit(number, (value if hard < 0 else min(value, hard),) * 2)
-            self.confinement.enter(self, role, limits, report)
-            os.chdir(cwd)
-            os.execvpe(argv[0], argv, env)
-        except BaseException as error:
-            os.write(failed, f"{type(error).__name__}: {error}".encode())
-        finally:
-            os._exit(127)
 
     def drain(self, process: Process, stream: Stream) -> None:
         if not stream.drain():
@@ -608,6 +625,12 @@ def fresh(path: str, mode: int, uid: int | None) -> None:
         os.chown(path, uid, uid)
 
 
+def fill(text: str, words: dict[str, str]) -> str:
+    for word, value in words.items():
+        text = text.replace(word, value)
+    return text
+
+
 def hand_over(base: str, uid: int) -> None:
     """Give a directory and all in it to `uid`."""
     for folder, _, names in os.walk(base):
@@ -618,6 +641,17 @@ def hand_over(base: str, uid: int) -> None:
 def close(fds: list[int]) -> None:
     for fd in fds:
         os.close(fd)
+
+
+def resource_limits(limits: dict[str, Any]) -> list[tuple[int, tuple[int, int]]]:
+    """What a program gets by setrlimit, each at most what the judge itself may have."""
+    values = {"CORE": 0, "CPU": int(limits["cpu"]) + 2, "STACK": min(STACK, limits["memory"])}
+    out = []
+    for name, value in {**values, "FSIZE": limits["file_size"], "NOFILE": limits["open_files"]}.items():
+        number = getattr(resource, f"RLIMIT_{name}")
+        hard = resource.getrlimit(number)[1]
+        out.append((number, (value if hard < 0 else min(value, hard),) * 2))
+    return out
 
 
 def prctl(option: int, value: int) -> None:

@@ -38,12 +38,13 @@ _NO_DEVICE = ~(1 << 6 | 1 << 11)
 _SIGNAL_ABI = 6
 READABLE = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/nix/store", "/etc/ld.so.cache", "/etc/alternatives")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
 _FACTS = ("/proc/self", "/proc/cpuinfo", "/proc/meminfo")
 
 
 def _call(number: int, *args: Any) -> int:
-    libc = ctypes.CDLL(None, use_errno=True)
-    result = int(libc.syscall(number, *args))
+    result = int(_libc.syscall(number, *args))
     if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return result
@@ -94,9 +95,9 @@ def harden(config: dict[str, Any]) -> Callable[[Any, str, dict[str, Any]], None]
             count = others + limits["processes"] + 200
             count = count if hard == resource.RLIM_INFINITY else min(count, hard)
             resource.setrlimit(resource.RLIMIT_NPROC, (count, count))
-        src = judge.checker_src if role == "checker" else judge.src
-        readable = [*config["readable"], *_FACTS, *([] if role == "build" else [src])]
-        restrict(readable, [*_DEVICES, src if role == "build" else judge.cwd])
+        readable, writable = judge.places(role)
+        restrict([*config["readable"], *_FACTS, *readable], [*_DEVICES, *filter(None, [writable])])
+        _libc.prctl(_PDEATHSIG, 9, 0, 0, 0)  # no process namespace ends with the judge
         only = os.getpid() if shared and abi() < _SIGNAL_ABI else None
         seccomp.apply(seccomp.program(reduced=True, only_signal=only))
 

@@ -125,6 +125,7 @@ def build_root(shown: list[str], users: str, proc: str) -> None:
     # While the old one is in sight: without that an ordinary user gets none.
     mount("proc", f"{stage}/proc", "proc", NOSUID | NODEV | NOEXEC, proc)
     enter_root(stage)
+    os.close(origin)
 
 
 def show(path: str, stage: str) -> None:
@@ -183,13 +184,15 @@ class Nested:
         _libc.prctl(_DUMPABLE, 1, 0, 0, 0)  # else the files of /proc/self are not its own; no program sees it yet
         unshare(NS["user"] | _NEW)
         map_ids(USER, 0, 0)
-        src = judge.checker_src if role == "checker" else judge.src
-        fd = os.open(src, os.O_PATH | os.O_DIRECTORY)
+        readable, writable = judge.places(role)
+        shown = {path: os.open(path, os.O_PATH) for path in {*readable, writable} if os.path.isdir(path)}
         mount("tmpfs", WORK, "tmpfs", NOSUID | NODEV, f"{SIZE},mode=755")
-        os.mkdir(src)
-        bind(f"/proc/self/fd/{fd}", src, writable=role == "build")
-        os.close(fd)
-        os.makedirs(judge.cwd, exist_ok=True)
+        for path, fd in shown.items():
+            os.mkdir(path)
+            bind(f"/proc/self/fd/{fd}", path, writable=path == writable)
+            os.close(fd)
+        if role == "program":
+            os.mkdir(judge.cwd)
         for path in ("/tmp", "/var/tmp", "/dev/shm"):
             mount("tmpfs", path, "tmpfs", NOSUID | NODEV, f"{SIZE},mode=1777")
         loopback()
@@ -244,7 +247,8 @@ def main(config: dict[str, Any]) -> None:
         return
     if root:
         loopback()
-        confinement = judge.OwnUid(lambda *_: seccomp.apply(filter_))
+        seccomp.apply(filter_)  # on the judge too, and all that it starts
+        confinement = judge.OwnUid()
     else:
         confinement = Nested(filter_, seccomp)
     judge.main({**config, "work": WORK}, confinement)

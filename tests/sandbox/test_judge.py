@@ -75,7 +75,7 @@ async def test_jobs_sent_together_are_answered_in_order(process: asyncio.subproc
 async def test_build_makes_what_tests_run(process: asyncio.subprocess.Process) -> None:
     files = {"build.sh": "echo 'echo built; touch more || exit 4' > program; chmod +x program", "deep/data": "x"}
     test = {"id": "t", "argv": ["/bin/sh", "-c", "cd {src}; . ./program"], "stdin": "", "channel": False}
-    build = {"argv": ["/bin/sh", "build.sh"]}
+    build = {"argv": ["/bin/sh", "build.sh"], "limits": LIMITS}
     _, built, tested, _ = await ask(process, wire(files=files, build=build, tests=[test]))
     assert built["build"]["exit"] == 0
     assert (tested["stdout"], tested["exit"]) == ("built\n", 4)  # what the build made is there, and read-only

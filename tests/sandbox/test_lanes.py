@@ -42,7 +42,7 @@ async def sandbox() -> AsyncIterator[LocalSandbox]:
 
 def running(word: str) -> bool:
     """Whether a program of some lane of ours runs a driver in this mode."""
-    return any("driver.pyc " + word in line for line in below(os.getpid()).values())
+    return any("python.pyc " + word in line for line in below(os.getpid()).values())
 
 
 async def until(word: str) -> None:
@@ -81,7 +81,7 @@ def test_killed_owner_leaves_nothing(level: str, tmp_path: Path) -> None:
     with subprocess.Popen(script, env=env, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
         assert owner.stdout.readline() == "started\n"
-        assert wait_for(lambda: sum("driver.pyc call" in line for line in below(owner.pid).values()) >= 2)
+        assert wait_for(lambda: sum("python.pyc call" in line for line in below(owner.pid).values()) >= 2)
         tree = below(owner.pid)
         owner.kill()
     assert wait_gone(list(tree)) == []

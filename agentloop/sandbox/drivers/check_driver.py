@@ -14,11 +14,15 @@ import sys
 import traceback
 
 sys.path.append(os.path.dirname(__file__))
-from driver import CAP, Unplain, decode, encode  # type: ignore[import-not-found]
+from python import CAP, Unplain, decode, encode  # type: ignore[import-not-found]
 
 
 class ProgramGone(BaseException):
     """The program's process ended, or does not speak the driver's language; not for a script's `except Exception`."""
+
+
+class NotCompiled(BaseException):
+    """The program does not compile; its argument is the driver's word on that."""
 
 
 class Proxy:
@@ -29,45 +33,47 @@ class Proxy:
         self._calls = open(int(os.environ["AGENTLOOP_CALLS"]), "w", encoding="utf-8")  # noqa: SIM115
         self._answers = open(int(os.environ["AGENTLOOP_ANSWERS"]), "rb")  # noqa: SIM115
 
+        self._reply()
+
     def __call__(self, *args, **kwargs):
         try:
             request = ",".join(f"{json.dumps(key)}:{encode(item)}" for key, item in kwargs.items())
             line = f'{{"args":{encode(list(args))},"kwargs":{{{request}}}}}\n'
         except Unplain as error:
             raise TypeError(f"an argument cannot leave the test script: {error}") from None
-        reply = self._exchange(line)
-        for old, new in zip(args, reply.get("args") or args, strict=True):
-            if old is not new:
-                change(old, new)
-        if "value" in reply:
-            return reply["value"]
-        raise reply["error"]
-
-    def _exchange(self, line):
         try:
             self._calls.write(line)
             self._calls.flush()
-            answer = self._answers.readline(3 * CAP)
-            if not answer.endswith(b"\n"):
-                raise ProgramGone("the program's process ended before it answered")
-            reply = json.loads(answer)
-            if "args" in reply:
-                reply["args"] = decode(reply["args"])
-            if "value" in reply:
-                reply["value"] = decode(reply["value"])
-            elif "unplain" in reply:
-                reply["error"] = from_program(TypeError(f"the result is not plain data: {reply['unplain']}"))
-            else:
-                fields = reply["exception"]
-                kind = vars(builtins).get(fields["type"])
-                if not (isinstance(kind, type) and issubclass(kind, Exception)):
-                    kind = type(fields["type"], (Exception,), {})
-                reply["error"] = from_program(kind.__new__(kind, fields["message"]), fields)
-            return reply
         except OSError:
             raise ProgramGone("the program's process ended") from None
+        value, changed = self._reply()
+        for old, new in zip(args, changed or args, strict=True):
+            if old is not new:
+                change(old, new)
+        return value
+
+    def _reply(self):
+        """The value of the program's next line, and its arguments after the call; or raises what it tells."""
+        answer = self._answers.readline(3 * CAP)
+        if not answer.endswith(b"\n"):
+            raise ProgramGone("the program's process ended before it answered")
+        try:
+            reply = json.loads(answer)
+            value, changed = decode(reply.get("value")), decode(reply.get("args"))
+            fields = reply.get("exception") or {"type": "TypeError", "message": "", "traceback": ""}
+            kind = vars(builtins).get(fields["type"])
+            if not (isinstance(kind, type) and issubclass(kind, Exception)):
+                kind = type(fields["type"], (Exception,), {})
+            error = kind.__new__(kind, fields["message"])
         except (ValueError, TypeError, KeyError, RecursionError, AttributeError):
             raise ProgramGone("the program's process wrote something else than an answer") from None
+        if "compile" in reply:
+            raise NotCompiled(reply["compile"])
+        if "exception" in reply:
+            raise from_program(error, fields)
+        if "unplain" in reply:
+            raise from_program(TypeError(f"the result is not plain data: {reply['unplain']}"))
+        return value, changed
 
 
 def from_program(error, fields=None):
@@ -85,10 +91,12 @@ def change(old, new):
 
 
 def run(request):
-    scope = {"__name__": "__main__", request["function"]: Proxy(request["function"])}
     lines = request["code"].splitlines()
     try:
+        scope = {"__name__": "__main__", request["function"]: Proxy(request["function"])}
         exec(compile(request["code"], "test.py", "exec", dont_inherit=True), scope)
+    except NotCompiled as error:
+        return {"compile": error.args[0]}
     except ProgramGone as error:
         return {"exception": {"type": "ProgramGone", "message": str(error), "traceback": ""}, "from": "program"}
     except BaseException as error:

@@ -1,28 +1,26 @@
-"""Runs inside the sandbox, in the program's own process, once per test: `python driver.py MODE [FUNCTION]`.
+"""Runs inside the sandbox, in the program's own process, once per test: `python python.pyc MODE FOLDER [FUNCTION]`.
 
-  build   compile main.py and this driver beside themselves; a syntax error ends with its traceback and status 1
-  stdio   run main.py as `__main__`
+  build   compile the drivers in FOLDER/source into FOLDER, once per lane
+  stdio   run main.py of FOLDER as `__main__`
   call    read {"function", "args", "kwargs"} from stdin, load main.py as module `solution`, call, write one line
   script  read {"code", "function"} from stdin, load main.py, run the code in the same process (trust `in_process`)
   serve   load main.py, then answer calls ({"args", "kwargs"} a line) of a checker with one line each
 
-A line on the channel is {"value": plain} | {"exception": {"type", "message", "traceback", "where": "load" | "call"}} |
-{"unplain": why}; in `serve` with "args", the arguments after the call, where one could have been changed in place;
-of a script {"ok": true} | {"assertion": text} | {"exception": {...}, "from": "program" | "script"}.
-In stdio the channel gets a line only for an exception that nobody caught. Plain data: see `agentloop.plain`.
-Start-up is paid for every test, hence `posix` and `_json` instead of `os` and `json` (15 ms), and no `typing`.
+A program that does not compile gives the line {"compile": {"type", "message", "traceback", "where": "load"}} in every
+mode; in `serve` the first line is that, an exception, or {"ready": true}. Any other line is {"value": plain} |
+{"exception": {"type", "message", "traceback", "where": "load" | "call"}} | {"unplain": why}; in `serve` with "args",
+the arguments after the call, where one could have been changed in place; of a script {"ok": true} | {"assertion": text} |
+{"exception": {...}, "from": "program" | "script"}. In stdio the channel gets a line only for an exception that nobody
+caught. Plain data: see `agentloop.plain`.
+Start-up is paid for every test: hence `posix` and `_json`, not `os` and `json` (15 ms), and imports where needed.
 """
 
 # ruff: noqa: PTH123
 # mypy: allow-untyped-defs, allow-untyped-calls, no-check-untyped-defs
-import _json
-import _sitebuiltins
 import builtins
-import marshal
 import posix
 import sys
 
-HERE = (__file__.rpartition("/")[0] or ".") + "/"
 CAP = int(posix.environ.get(b"AGENTLOOP_CAP", b"262144")) - 64
 MAX_DEPTH, MAX_ITEMS = 500, 10_000
 KEYS, ITEMS, VALUES = (type(view) for view in (vars().keys(), vars().items(), vars().values()))
@@ -40,6 +38,8 @@ class _Scanner:
 
 def parse(text):
     """JSON without the json package."""
+    import _json
+
     return _json.make_scanner(_Scanner)(text, 0)[0]
 
 
@@ -160,7 +160,13 @@ def string(text):
         text.encode()
     except UnicodeEncodeError:
         return f'{{"str":"{base64(text.encode("utf-8", "surrogatepass"))}"}}'
-    return _json.encode_basestring_ascii(text)
+    return quoted(text)
+
+
+def quoted(text):
+    from _json import encode_basestring_ascii
+
+    return encode_basestring_ascii(text)
 
 
 def base64(data):
@@ -169,23 +175,38 @@ def base64(data):
     return b2a_base64(data, newline=False).decode()
 
 
-class Source:
-    """Gives tracebacks the program's lines, under a name that is the same in every sandbox."""
+class Quitter:
+    """`exit` and `quit`, which Python's site module gives to programs; it is not loaded here."""
 
-    @staticmethod
-    def get_source(name):
-        with open(HERE + "main.py", encoding="utf-8", newline="") as file:
+    def __init__(self, name):
+        self.name = name
+
+    def __repr__(self):
+        return f"Use {self.name}() or Ctrl-D (i.e. EOF) to exit"
+
+    def __call__(self, code=None):
+        raise SystemExit(code)
+
+
+class Source:
+    """A loader that gives tracebacks the program's lines, under a name that is the same in every sandbox."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def get_source(self, name):
+        from tokenize import open as decoded
+
+        with decoded(self.path) as file:
             return file.read()
 
 
-def load(name):
-    """Run main.py as module `name`; the module."""
+def load(code, path, name):
+    """Run the compiled main.py as module `name`; the module."""
     module = type(sys)(name)
-    module.__file__, module.__loader__, module.__builtins__ = HERE + "main.py", Source, builtins
+    module.__file__, module.__loader__, module.__builtins__ = path, Source(path), builtins
     sys.modules[name], sys.argv = module, ["main.py"]
-    builtins.exit, builtins.quit = (_sitebuiltins.Quitter(word, "Ctrl-D") for word in ("exit", "quit"))
-    with open(HERE + "main.code", "rb") as file:
-        code = marshal.load(file)
+    builtins.exit, builtins.quit = Quitter("exit"), Quitter("quit")
     exec(code, module.__dict__)
     return module
 
@@ -207,7 +228,7 @@ def told(error, where):
     except BaseException:
         text = f"{type(error).__name__}: {message}\n"
     fields = {"type": type(error).__name__, "message": message, "traceback": text, "where": where}
-    return "{" + ",".join(f'"{key}":{_json.encode_basestring_ascii(item)}' for key, item in fields.items()) + "}", text
+    return "{" + ",".join(f'"{key}":{quoted(item)}' for key, item in fields.items()) + "}", text
 
 
 def answer(function, request, changes=False):
@@ -219,7 +240,7 @@ def answer(function, request, changes=False):
         try:
             line = f'{{"value":{encode(result)}'
         except Unplain as error:
-            line = f'{{"unplain":{_json.encode_basestring_ascii(str(error))}'
+            line = f'{{"unplain":{quoted(str(error))}'
     except BaseException as error:
         line = f'{{"exception":{told(error, "call")[0]}'
     if changes and any(type(item) in (list, dict, set) for item in args):
@@ -244,65 +265,63 @@ def judged(code, module):
             frames = frames.tb_next
         if isinstance(error, AssertionError) and place == "test.py":
             lines = [code.splitlines()[shown - 1].strip(), str(error)]
-            return f'{{"assertion":{_json.encode_basestring_ascii(chr(10).join(filter(None, lines))[:4000])}}}'
+            return f'{{"assertion":{quoted(chr(10).join(filter(None, lines))[:4000])}}}'
         whose = "program" if place == "main.py" else "script"
         return f'{{"exception":{told(error, "call")[0]},"from":"{whose}"}}'
 
 
-def build():
-    with open(HERE + "main.py", "rb") as file:
-        source = file.read()
-    try:
-        code = compile(source, "main.py", "exec", dont_inherit=True)
-    except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError) as error:
-        sys.stderr.write(told(error, "load")[1])
-        sys.exit(1)
-    with open(HERE + "main.code", "wb") as file:
-        marshal.dump(code, file)
+def build(folder):
     from _frozen_importlib_external import _code_to_timestamp_pyc
 
-    with open(HERE + "driver.py", "rb") as file:
-        code = compile(file.read(), HERE + "driver.py", "exec")
-    with open(HERE + "driver.pyc", "wb") as file:
-        file.write(_code_to_timestamp_pyc(code))
+    for name in ("python", "check"):
+        path = f"{folder}/source/{name}.py"
+        with open(path, "rb") as file:
+            code = compile(file.read(), path, "exec")
+        with open(f"{folder}/{name}.pyc", "wb") as file:
+            file.write(_code_to_timestamp_pyc(code))
 
 
-def main(mode, name=""):
-    if mode == "build":
-        return build()
-    fd = int(posix.environ.pop(b"AGENTLOOP_CHANNEL"))
+def opened(variable, mode):
+    """The pipe whose descriptor this variable tells; the program's own children do not inherit it."""
+    fd = int(posix.environ.pop(variable))
     posix.set_inheritable(fd, False)
-    channel = open(fd, "w", encoding="utf-8")  # noqa: SIM115
-    requests = None
+    return open(fd, mode, encoding="utf-8")
+
+
+def main(mode, folder, name=""):
+    if mode == "build":
+        return build(folder)
+    channel, path, stage = opened(b"AGENTLOOP_CHANNEL", "w"), folder + "/main.py", "compile"
+    requests = opened(b"AGENTLOOP_CALLS", "r") if mode == "serve" else None
     if mode in ("call", "script"):
         request = parse(sys.stdin.read())
         name = request["function"]
-    elif mode == "serve":
-        fd = int(posix.environ.pop(b"AGENTLOOP_CALLS"))
-        posix.set_inheritable(fd, False)
-        requests = open(fd, encoding="utf-8")  # noqa: SIM115
     try:
-        module = load("__main__" if mode == "stdio" else "solution")
+        with open(path, "rb") as file:
+            code = compile(file.read(), "main.py", "exec", dont_inherit=True)
+        stage = "exception"
+        module = load(code, path, "__main__" if mode == "stdio" else "solution")
         if mode == "stdio":
             return None
         if name not in module.__dict__:
             raise NameError(f"name {name!r} is not defined")
-        function = module.__dict__[name]
     except BaseException as error:
         if mode == "stdio" and isinstance(error, SystemExit):
             raise
         line, text = told(error, "load")
-        channel.write(f'{{"exception":{line}}}\n')
+        channel.write(f'{{"{stage}":{line}}}\n')
         channel.flush()
         sys.stderr.write(text)
         sys.exit(1)
     if mode == "call":
-        channel.write(answer(function, request) + "\n")
+        channel.write(answer(module.__dict__[name], request) + "\n")
     elif mode == "script":
         channel.write(judged(request["code"], module) + "\n")
     else:
+        channel.write('{"ready":true}\n')
+        channel.flush()
         for line in requests:
-            channel.write(answer(function, parse(line), changes=True) + "\n")
+            channel.write(answer(module.__dict__[name], parse(line), changes=True) + "\n")
             channel.flush()
     for file in (channel, sys.stdout, sys.stderr):
         try:
