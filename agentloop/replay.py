@@ -230,7 +230,7 @@ async def replay_into(directory: Path, out: Path, *, frozen: bool = True, observ
             session = Session(
                 store, journal, environment, _speakers(reading), None, seed, observer or Silent(), Control()
             )
-            cells = ((problems[one.row], one.model, one.sample, planned[one.strategy]) for one in finished)
-            return await drive_all(session, list(problems.values()), cells, len(finished), parallel=1)
+            cells = [(problems[one.row], one.model, one.sample, planned[one.strategy]) for one in finished]
+            return await drive_all(session, list(problems.values()), cells, parallel=1)
         finally:
             store.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import traceback
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -160,6 +161,10 @@ class Session:
                 f"attempt {attempt} ({problem.id}, {strategy.label}) was begun by another version of the code: "
                 f"{error}; use a new --out"
             ) from error
+        except AgentloopError:
+            raise
+        except Exception as error:
+            raise _strategys_own(strategy, error) from error
         self.store.set_status(attempt, "ended")
         grades = await grade(problem, driven.candidates.values(), self.journal, self.environment, self.sandbox)
         hidden = {}
@@ -184,12 +189,25 @@ class Session:
 def _outcomes(driven: Drive, hidden: Mapping[tuple[str, int], str]) -> dict[str, Any]:
     chosen = driven.submitted
     key = (chosen["path"], chosen["index"]) if chosen else None
+    submitted = driven.candidates[key] if key else None
+    visible = "" if submitted and submitted["total"] == 0 else submitted["outcome"] if submitted else "no_code"
     return {
-        "visible": driven.candidates[key]["outcome"] if key else "no_code",
+        "visible": visible,
         "hidden": hidden.get(key, "") if key else "",
         "iterations": len(driven.candidates),
         "stop": driven.stop_reason,
     }
+
+
+def _strategys_own(strategy: PlannedStrategy, error: Exception) -> Exception:
+    """The error of a node that a strategy's own file defines, as one line; any other error as it is."""
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(strategy.strategy.path)
+    ]
+    if not frames:
+        return error
+    where = f"{frames[-1].filename}, line {frames[-1].lineno}"
+    return UserError(f"strategy {strategy.label!r} failed in {where}: {type(error).__name__}: {error}")
 
 
 async def run(plan: Plan, directory: Path, observer: Observer | None = None, control: Control | None = None) -> Summary:
@@ -241,23 +259,24 @@ async def run(plan: Plan, directory: Path, observer: Observer | None = None, con
             observer.event("spent", tokens=session.summary.tokens, cost=session.summary.cost)
 
         journal.on_reply = spent
-        return await drive_all(session, plan.problems, plan.cells(), plan.attempts, plan.experiment.attempts)
+        return await drive_all(session, plan.problems, list(plan.cells()), plan.experiment.attempts)
     raise AssertionError  # unreachable: nothing in the stack swallows exceptions
 
 
-async def drive_all(
-    session: Session, problems: list[Problem], cells: Iterator[Cell], total: int, parallel: int
-) -> Summary:
+async def drive_all(session: Session, problems: list[Problem], cells: list[Cell], parallel: int) -> Summary:
     """Every attempt of `cells` through a session, `parallel` at a time."""
     from agentloop.workloads import problem_digest
 
     rows = session.store.add_problems(problems, [problem_digest(problem) for problem in problems])
-    session.summary.attempts = total
-    session.observer.event("plan", total=total, reused=session.store.count("done"))
+    done = session.store.done()
+    reused = sum((rows[one.workload, one.id], model, by.label, sample) in done for one, model, sample, by in cells)
+    session.summary.attempts = len(cells)
+    session.observer.event("plan", total=len(cells), reused=reused)
+    waiting = iter(cells)
     try:
         async with asyncio.TaskGroup() as group:
-            for _ in range(min(parallel, total)):
-                group.create_task(session.work(cells, rows))
+            for _ in range(min(parallel, len(cells))):
+                group.create_task(session.work(waiting, rows))
     except* AgentloopError as errors:
         raise _first(errors) from errors
     session.summary.stopped = session.control.reason
@@ -321,6 +340,7 @@ async def _start_models(
             requests_per_minute=config.requests_per_minute,
             tokens_per_minute=config.tokens_per_minute,
             params=model_params(config),
+            progress=lambda what, done, total: observer.event("download", what=what, done=done, total=total),
         )
         stack.push_async_callback(model.close)
         identities[name] = await model.start()

@@ -189,9 +189,10 @@ class Store:
 
     # attempts
 
-    def count(self, status: str) -> int:
-        """How many attempts have a status."""
-        return int(self.db.execute("SELECT count(*) FROM attempts WHERE status=?", (status,)).fetchone()[0])
+    def done(self) -> set[tuple[int, str, str, int]]:
+        """(problem row, model, strategy, sample) of every finished attempt."""
+        rows = self.db.execute("SELECT problem, model, strategy, sample FROM attempts WHERE status='done'")
+        return {(int(problem), model, strategy, int(sample)) for problem, model, strategy, sample in rows}
 
     def attempt(self, problem: int, model: str, strategy: str, sample: int) -> tuple[int, str, int]:
         """(id, status, tries) of an attempt, created as "new"."""

@@ -157,6 +157,17 @@ def test_bad_input_is_one_clear_error_and_leaves_no_directory(
     assert not (tmp_path / "run").exists()
 
 
+def test_a_fault_in_a_strategys_own_node_is_one_line_with_its_file_and_line(study: Study, tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "graphs" / "direct.py").read_text()
+    broken = "\n\nasync def broken(state, runtime):\n    return {'messages': state['nothing']}\n"
+    text = text.replace('nodes.prompt(kit.template(style, "task"))', "broken").replace(
+        "\n\ndef build", broken + "\n\ndef build"
+    )
+    (tmp_path / "mine.py").write_text(text)
+    with pytest.raises(UserError, match=r"strategy 'mine' failed in .*mine\.py, line \d+: KeyError: 'nothing'"):
+        study([RIGHT], [str(tmp_path / "mine.py")])
+
+
 def test_a_directory_that_cannot_be_written_is_refused_before_anything_is_started(study: Study, tmp_path: Path) -> None:
     (tmp_path / "run").write_text("a file")
     with pytest.raises(UserError, match="cannot write run directory"):
