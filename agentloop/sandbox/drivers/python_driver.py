@@ -9,7 +9,7 @@
 A program that does not compile gives the line {"compile": {"type", "message", "traceback", "where": "load"}} in every
 mode; in `serve` the first line is that, an exception, or {"ready": true}. Any other line is {"value": plain} |
 {"exception": {"type", "message", "traceback", "where": "load" | "call"}} | {"unplain": why}; in `serve` with "args",
-the arguments after the call, where one could have been changed in place; of a script {"ok": true} | {"assertion": text} |
+the arguments after the call, where one could have been changed in place; of a script {"ok": true} | {"assertion"} |
 {"exception": {...}, "from": "program" | "script"}. In stdio the channel gets a line only for an exception that nobody
 caught. Plain data: see `agentloop.plain`.
 Start-up is paid for every test: hence `posix` and `_json`, not `os` and `json` (15 ms), and imports where needed.
