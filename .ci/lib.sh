@@ -148,9 +148,9 @@ checkout_into() {
     | tar --null --ignore-failed-read --files-from=- -c | tar -x -C "$1"
 }
 
-# The weights were fetched by the stages before; fetching half a gigabyte twice more would show nothing new.
+# The weights alone: fetching half a gigabyte twice more would show nothing new.
 weights_into() {
-  local from=${XDG_CACHE_HOME:-$HOME/.cache}/agentloop to
+  local from=${AGENTLOOP_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/agentloop}/weights to
   [ -d "$from" ] || return 0
-  for to in "$@"; do mkdir -p "$to" && cp -a --reflink=auto "$from" "$to/"; done
+  for to in "$@"; do mkdir -p "$to/agentloop" && cp -a --reflink=auto "$from" "$to/agentloop/"; done
 }

@@ -18,19 +18,23 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from agentloop.errors import Cancelled, ModelError, UserError
 from agentloop.fetch import silent
+from agentloop.models.openmp import library_path
 from agentloop.models.weights import INSTALL, ensure_weights, weights_of
 from agentloop.types import Reply, Request
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import httpx
 
     from agentloop.fetch import Progress
     from agentloop.types import Json
 
+Got = TypeVar("Got")
 LOAD_SECONDS = 300.0
 TIMEOUT = 600.0
 """Seconds for one answer: a busy machine can fall to a few tokens a second."""
@@ -97,12 +101,12 @@ class LocalModel:
             await server.stop()
 
     async def _launch(self) -> _Server:
-        path = await self._ensure_weights()
+        path = await self._in_thread(lambda progress: ensure_weights(self._alias, progress))
         config = {"path": str(path), "alias": self._alias, "context": CONTEXT, "threads": self._threads}
-        return await _Server.launch(self.name, config)
+        return await _Server.launch(self.name, config, await self._in_thread(library_path))
 
-    async def _ensure_weights(self) -> Path:
-        """`ensure_weights` in a thread; progress comes back to this loop, and a cancellation stops the download."""
+    async def _in_thread(self, get: Callable[[Progress], Got]) -> Got:
+        """What `get` fetches, in a thread; progress comes back to this loop, and a cancellation stops the download."""
         loop, cancelled = asyncio.get_running_loop(), threading.Event()
 
         def progress(what: str, done: int, total: int | None) -> None:
@@ -111,7 +115,7 @@ class LocalModel:
             loop.call_soon_threadsafe(self._progress, what, done, total)
 
         try:
-            return await asyncio.to_thread(ensure_weights, self._alias, progress)
+            return await asyncio.to_thread(get, progress)
         except asyncio.CancelledError:
             cancelled.set()
             raise
@@ -163,8 +167,11 @@ class _Server:
         self.client: httpx.AsyncClient
 
     @classmethod
-    async def launch(cls, name: str, config: dict[str, Json]) -> _Server:
-        """Start the child and wait until the model `name` is loaded. Raises `UserError` or `ModelError`."""
+    async def launch(cls, name: str, config: dict[str, Json], libraries: str) -> _Server:
+        """Start the child and wait until the model `name` is loaded. Raises `UserError` or `ModelError`.
+
+        `libraries`: a folder that the child's dynamic linker searches first, or ''.
+        """
         import httpx
 
         log = tempfile.TemporaryFile()  # noqa: SIM115 - closed in stop()
@@ -176,14 +183,14 @@ class _Server:
             stdout=asyncio.subprocess.PIPE,
             stderr=log,
             # OpenMP threads that spin while they wait collapse beside any other work on the same cores.
-            env=os.environ | {"OMP_WAIT_POLICY": "passive"},
+            env=os.environ | {"OMP_WAIT_POLICY": "passive"} | _searching(libraries),
             start_new_session=True,  # Ctrl-C drains the run, so it must not end the model
         )
         server = cls(process, log)
         try:
             said = await server._configure({**config, "parent": os.getpid(), "key": (key := secrets.token_hex(16))})
             if "error" in said:
-                raise _load_error(name, said["error"])
+                raise load_error(name, said["error"])
             if "address" not in said:
                 raise ModelError(f"{name}: the model's process ended while it loaded: {await server.epitaph()}")
             server.client = httpx.AsyncClient(
@@ -248,13 +255,19 @@ class _Server:
         self._log.close()
 
 
+def _searching(libraries: str) -> dict[str, str]:
+    others = os.environ.get("LD_LIBRARY_PATH", "")
+    return {"LD_LIBRARY_PATH": ":".join(filter(None, (libraries, others)))} if libraries else {}
+
+
 def default_threads() -> int:
     """All cores but one, at least two where there are two: with passive waiting the second never costs speed."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(cores, max(2, cores - 1))
 
 
-def _load_error(name: str, words: str) -> Exception:
+def load_error(name: str, words: str) -> UserError | ModelError:
+    """What it means that the child could not load: `words` are its exception."""
     if "libgomp" in words:
         return UserError(f"{name} needs the system library libgomp1: apt-get install libgomp1")
     if "ImportError" in words:
