@@ -52,7 +52,7 @@ class LoopContext:
     environment: str
     sandbox: Sandbox | None
     used: dict[str, list[tuple[str, str, str]]] = field(default_factory=dict)
-    """By id of the graph's task: (kind, key, role) of what the running node used, taken by the runner for its transition."""
+    """By id of the graph's task: (kind, key, role) of what its node used, which the runner takes."""
     _asked: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
