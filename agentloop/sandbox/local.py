@@ -30,7 +30,12 @@ if TYPE_CHECKING:
     from agentloop.types import Execution, Json
 
 HERE = Path(__file__).parent
-MEND = "install Docker (on Debian and Ubuntu: apt install docker.io)"
+SWITCHES = {
+    "kernel/unprivileged_userns_clone": ("0", "sysctl kernel.unprivileged_userns_clone=1"),
+    "kernel/apparmor_restrict_unprivileged_userns": ("1", "sysctl kernel.apparmor_restrict_unprivileged_userns=0"),
+    "user/max_user_namespaces": ("0", "sysctl user.max_user_namespaces=15000"),
+}
+"""Settings of the kernel that forbid an ordinary user's namespaces, and what allows them."""
 WORDS = {
     ("namespaces", True): "local: namespaces, private root, no network, a uid for each lane, seccomp filter",
     ("namespaces", False): "local: user namespaces for each program, private root, no network, seccomp filter",
@@ -75,12 +80,13 @@ class LocalSandbox:
         """See `Sandbox.start`. Raises `UserError` where this machine cannot isolate at this level."""
         missing = available()[self.level]
         if missing:
-            raise UserError(f"the sandbox {self.name} does not work here: {missing}; {MEND}")
+            raise UserError(f"the sandbox {self.name} does not work here: {missing}; {mend()}")
         hello = await self._pool.hello()
         test = Test("facts", "stdio", {"stdin": ""}, None, "text", "")
-        record = (await self._pool.run(Job("python", PREFLIGHT, (test,), Limits()))).tests[0]
+        execution = await self._pool.run(Job("python", PREFLIGHT, (test,), Limits()))
+        record = execution.build or execution.tests[0]
         if record["stdout"].strip() != "isolated":
-            raise UserError(f"the sandbox {self.name}: {record['stdout'].strip() or record['stderr'][-300:]}; {MEND}")
+            raise UserError(f"the sandbox {self.name}: {record['stdout'].strip() or record['stderr'][-300:]}; {mend()}")
         return {
             "backend": self.name,
             "isolation": WORDS[self.level, owns_uids()],
@@ -165,6 +171,15 @@ def reachable(path: str) -> bool:
     """Whether every user may go to this file and read it."""
     folders = list(Path(path).parents)
     return all(folder.stat().st_mode & 0o001 for folder in folders) and bool(Path(path).stat().st_mode & 0o004)
+
+
+def mend() -> str:
+    """The one command that makes a sandbox work here."""
+    for name, (bad, command) in SWITCHES.items():
+        with contextlib.suppress(OSError):
+            if Path("/proc/sys", name).read_text().strip() == bad:
+                return f"as root: {command}"
+    return "install Docker (on Debian and Ubuntu: apt install docker.io)"
 
 
 def available() -> dict[str, str]:

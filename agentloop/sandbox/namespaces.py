@@ -179,9 +179,11 @@ class Nested:
         return False  # the file systems in memory have a size
 
     def enter(self, judge: Any, role: str, limits: dict[str, Any], report: int | None) -> None:
+        _libc.prctl(_DUMPABLE, 1, 0, 0, 0)  # else the files of /proc/self are not its own; no program sees it yet
+        with open("/proc/self/oom_score_adj", "w") as file:  # first in line when memory runs out
+            file.write("1000")
         limit = limits["processes"] + 2  # the two that stand between the judge and the program
         resource.setrlimit(resource.RLIMIT_NPROC, (limit, limit))
-        _libc.prctl(_DUMPABLE, 1, 0, 0, 0)  # else the files of /proc/self are not its own; no program sees it yet
         unshare(NS["user"] | _NEW)
         map_ids(USER, 0, 0)
         readable, writable = judge.places(role)
