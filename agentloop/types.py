@@ -43,8 +43,9 @@ class Test:
     `input` by kind: `stdio` {"stdin": str}; `call` {"function": str, "args": [plain], "kwargs": {str: plain}};
     `script` {"code": str, "function": str}: code that calls the function through a proxy and raises when unhappy.
     `expected` by kind: `stdio` {"stdout": str}; `call` {"value": plain}; `script` None.
-    `checker`: stdio "text" (trailing white space ignored), "exact", "tokens", "float:TOL"; call "equal", "truthy",
-    "falsy", "close:TOL" (absolute difference at most TOL), "less:TOL" (below TOL); script "script".
+    `checker`: stdio "text" (trailing white space ignored), "exact", "tokens", "float:TOL"; call "equal",
+    "equal:CONVERSION", "is", "truthy", "falsy", "close:TOL", "less:TOL", "isclose:REL:ABS" (all in
+    `agentloop.compare`); script "script" (a process of its own) or "in_process" (beside the program, `trust` tells).
     """
 
     __test__ = False  # not a test class of pytest

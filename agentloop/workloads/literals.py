@@ -74,11 +74,18 @@ def _binary(kind: type[ast.operator], left: Any, right: Any) -> Any:
             raise NotLiteral("the number is too large")
     elif not numbers and kind is ast.Mult:
         size, times = (left, right) if isinstance(right, int) else (right, left)
-        if len(size) * times > MAX_ITEMS:
+        if _items(size) * times > MAX_ITEMS:
             raise NotLiteral("the sequence is too long")
     elif not numbers and kind is not ast.Add and not isinstance(left, set | frozenset):
         raise NotLiteral("not arithmetic")  # "%" of strings is formatting
     return _BINARY[kind](left, right)
+
+
+def _items(value: Any) -> int:
+    """How many values a repetition copies, those inside it too: they are cheap here and dear once written out."""
+    if isinstance(value, list | tuple):
+        return len(value) + sum(map(_items, value))
+    return len(value) if isinstance(value, str | bytes) else 1
 
 
 def _call(name: str, args: list[Any], named: dict[str, Any]) -> Any:

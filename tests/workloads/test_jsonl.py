@@ -1,0 +1,110 @@
+"""Our own format: the documented example loads and means what it says, and every mistake is named."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentloop.errors import UserError
+from agentloop.types import Limits, Problem
+from agentloop.workloads import load, problem_digest
+
+DOC = Path(__file__).resolve().parents[2] / "docs" / "reference" / "jsonl.md"
+GOOD = {"id": "a", "statement": "s", "entry_point": "f", "hidden": [{"args": [1], "value": 2}]}
+
+
+def example() -> str:
+    [block] = re.findall(r"```jsonl\n(.*?)```", DOC.read_text(encoding="utf-8"), re.DOTALL)
+    return str(block)
+
+
+def problems(path: Path, *records: Any) -> list[Problem]:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return load("jsonl", path)
+
+
+def test_the_documented_example(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text(example(), encoding="utf-8")
+    clip, pair, total = load("jsonl", path)
+    assert (clip.id, clip.workload, clip.interface, clip.entry_point) == ("clip", "jsonl:mine", "function", "clip")
+    assert clip.limits == Limits(cpu=2.0)
+    [visible] = clip.visible.tests
+    assert (visible.kind, visible.checker, visible.expected) == ("call", "equal", {"value": 3})
+    assert [(test.id, test.kind, test.checker) for test in clip.hidden.tests] == [
+        ("h1", "call", "equal"), ("h2", "call", "equal"), ("h3", "call", "close:1e-9"), ("h4", "script", "script"),
+    ]  # fmt: skip
+    assert clip.hidden.tests[1].show == "assert clip(2, low=0, high=3) == 2"
+    assert pair.prelude == "from typing import Tuple"
+    assert pair.stub.startswith(pair.prelude)
+    assert pair.hidden.tests[0].show == "assert pair(set()) == (set(), set())"
+    assert (total.interface, total.entry_point) == ("stdio", None)
+    assert total.hidden.tests[1].checker == "float:1e-9"
+    assert total.visible.tests[0].show == "stdin:\n1 2\n\nstdout:\n3\n"
+
+
+def test_an_assert_that_is_no_call_is_a_script(tmp_path: Path) -> None:
+    [problem] = problems(tmp_path / "p.jsonl", GOOD | {"hidden": [{"assert": "f(1) < f(2)", "show": "it grows"}]})
+    [test] = problem.hidden.tests
+    assert (test.kind, test.input["code"], test.show) == ("script", "assert f(1) < f(2)", "it grows")
+
+
+def test_a_script_may_ask_for_the_program_s_process(tmp_path: Path) -> None:
+    [problem] = problems(tmp_path / "p.jsonl", GOOD | {"hidden": [{"script": "f(Node())", "in_process": True}]})
+    assert problem.hidden.tests[0].checker == "in_process"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"id": 3}, "field 'id': Input should be a valid string"),
+        ({"id": ""}, "field 'id'"),
+        ({"statement": None}, "field 'statement'"),
+        ({"hidden": []}, "field 'hidden': List should have at least 1 item"),
+        ({"hidden": [{}]}, r"field 'hidden\[0\]': a test has exactly one of"),
+        ({"hidden": [{"args": [], "stdout": ""}]}, r"field 'hidden\[0\]': a test has exactly one of"),
+        ({"hidden": [{"args": [], "value": 1, "stdin": "x"}]}, r"stdin does not go with"),
+        ({"hidden": [{"args": [1]}]}, r"field 'hidden\[0\]': checker 'equal' needs a value"),
+        ({"hidden": [{"args": [1], "value": 1, "checker": "truthy"}]}, "'truthy' takes no value"),
+        ({"hidden": [{"args": [1], "value": 1, "checker": "same"}]}, "checker 'same': unknown checker"),
+        ({"hidden": [{"args": [1], "value": 1, "checker": "close"}]}, "checker 'close': could not convert"),
+        ({"hidden": [{"args": [{"set": [[1]]}], "value": 1}]}, "no such set"),
+        ({"hidden": [{"args": [{"a": 1}], "value": 1}]}, "not plain data"),
+        ({"hidden": [{"stdout": "x"}]}, "needs a problem without entry_point"),
+        ({"hidden": [{"assert": "f("}]}, r"field 'hidden\[0\]': assert is no Python expression"),
+        ({"hidden": [{"assert": "f(1) == 1", "id": "x"}, {"assert": "f(2) == 1", "id": "x"}]}, "two tests have one id"),
+        ({"entry_point": None}, "needs the problem's entry_point"),
+        ({"statment": "s"}, "field 'statment': is no field of this format"),
+        ({"limits": {"cpu": 0}}, r"field 'limits.cpu'"),
+        ({"limits": {"seconds": 1}}, r"field 'limits.seconds'"),
+    ],
+)
+def test_every_mistake_names_line_and_field(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=f"p.jsonl line 2: .*{message}"):
+        problems(tmp_path / "p.jsonl", GOOD | {"id": "first"}, GOOD | change)
+
+
+def test_two_problems_of_one_id_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"line 2: field 'id': 'a' is the id of .*line 1 too"):
+        problems(tmp_path / "p.jsonl", GOOD, GOOD)
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "[]"])
+def test_an_empty_file_is_an_error(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "empty.jsonl"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match=r"empty.jsonl holds no record"):
+        load("jsonl", path)
+
+
+def test_the_digest_is_of_everything(tmp_path: Path) -> None:
+    [first] = problems(tmp_path / "p.jsonl", GOOD)
+    [again] = problems(tmp_path / "p.jsonl", GOOD)
+    [other] = problems(tmp_path / "p.jsonl", GOOD | {"hidden": [{"args": [1], "value": 3}]})
+    assert problem_digest(first) == problem_digest(again)
+    assert problem_digest(first) != problem_digest(other)
+    assert len(problem_digest(first)) == 64
