@@ -83,14 +83,11 @@ def problem_key(problem: Problem) -> str:
 
 @dataclass
 class Journal:
-    """Reads from `old` (a finished run's records) and `sink` (this run's store); calls live only where `live`."""
+    """Reads from `old` (a finished run's records) and `sink` (this run's store); a miss calls the model or sandbox."""
 
     sink: Sink | None = None
     old: Records | None = None
-    live: bool = True
     ceilings: Ceilings | None = None
-    hits: int = 0
-    calls: int = 0
     on_reply: Callable[[Reply], None] | None = None
     """Called for each live reply (progress)."""
     _open: dict[str, asyncio.Future[Any]] = field(default_factory=dict)
@@ -101,7 +98,7 @@ class Journal:
 
         async def call() -> Json:
             if model is None:
-                raise JournalMiss("the journal holds no reply for this request, and no model is open")
+                raise JournalMiss("the journal holds no reply for what the graph asks here")
             reserved = self.ceilings.reserve(request, getattr(model, "prices", None)) if self.ceilings else None
             reply = None
             try:
@@ -128,7 +125,7 @@ class Journal:
 
         async def call() -> Json:
             if sandbox is None:
-                raise JournalMiss("the journal holds no execution of this program, and no sandbox is open")
+                raise JournalMiss("the journal holds no execution for what the graph asks here")
             if self.sink:
                 self.sink.begin_call(key, "execution")
             execution = await sandbox.execute(job)
@@ -140,7 +137,6 @@ class Journal:
     async def _get(self, key: str, kind: str, call: Callable[[], Awaitable[Json]]) -> Json:
         found = self.sink.recorded(key) if self.sink else None
         if found is not None:
-            self.hits += 1
             return found
         if key in self._open:
             # Shielded: a cancelled waiter must not cancel the call that others wait for.
@@ -149,12 +145,7 @@ class Journal:
         self._open[key] = future
         try:
             record = self.old.recorded(key) if self.old else None
-            if record is not None:
-                self.hits += 1
-            elif not self.live:
-                raise JournalMiss(f"the journal holds no {kind} for what the graph asks here")
-            else:
-                self.calls += 1
+            if record is None:
                 record = await call()
             if self.sink:
                 self.sink.record(key, kind, record)

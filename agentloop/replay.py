@@ -117,7 +117,7 @@ async def replay(
                 result.unfinished += 1
                 continue
             result.attempts += 1
-            journal = Journal(old=_Records(reading, executions=sandbox is None), live=sandbox is not None)
+            journal = Journal(old=_Records(reading, executions=sandbox is None))
             stored = {(row["path"], row["step"]): row for row in reading.transitions(attempt.id)}
             try:
                 await _replay_one(
@@ -225,7 +225,7 @@ async def replay_into(directory: Path, out: Path, *, frozen: bool = True, observ
         try:
             store.set_meta("manifest", reading.manifest)
             copy_files(out, planned)
-            journal = Journal(sink=store, old=_Records(reading), live=False)
+            journal = Journal(sink=store, old=_Records(reading))
             seed, environment = reading.manifest["seed"], reading.manifest["environment_id"]
             session = Session(
                 store, journal, environment, _speakers(reading), None, seed, observer or Silent(), Control()

@@ -118,7 +118,7 @@ async def test_who_waited_for_a_cancelled_call_gets_a_fault_and_can_ask_again(st
 
 async def test_a_miss_in_a_replay_is_an_error(store: Store) -> None:
     with pytest.raises(JournalMiss):
-        await Journal(sink=store, live=False).reply(ASKED, REQUEST, None)
+        await Journal(sink=store).reply(ASKED, REQUEST, None)
 
 
 async def test_ceilings_are_reserved_before_a_call_so_that_open_calls_cannot_overshoot(store: Store) -> None:
