@@ -60,12 +60,13 @@ class LocalModel:
         self._progress = progress or silent
         self._turn = asyncio.Lock()
         self._server: _Server | None = None
+        self._closed = False
 
     async def start(self) -> dict[str, Json]:
         """Fetch the weights if they are absent, load them, check that the model answers, and return the identity."""
         if importlib.util.find_spec("xllamacpp") is None:
             raise UserError(f"{self.name} needs the package xllamacpp: {INSTALL}")
-        self._server = await self._launch()
+        self._closed = False
         check = Request(({"role": "user", "content": "Say: ready"},), {"temperature": 0.0, "max_tokens": 8}, seed=1)
         if not (await self.generate(check)).text.strip():
             raise UserError(f"{self.name} answered the check with nothing")
@@ -85,14 +86,22 @@ class LocalModel:
                 if self._server is None or self._server.ended:
                     await self._stop()
                     self._server = await self._launch()
+                if self._closed:
+                    break
                 try:
                     return await self._ask(self._server, request)
                 except ConnectionError:
+                    if self._closed:
+                        break
                     epitaph = await self._server.epitaph()
+            if self._closed:  # by another task, while this one waited
+                await self._stop()
+                raise ModelError(f"{self.name} is closed", retryable=False)
             raise ModelError(f"{self.name}: the model's process ended again after a restart: {epitaph}")
 
     async def close(self) -> None:
-        """End the child process."""
+        """End the child process. Asks that are open end with `ModelError`."""
+        self._closed = True
         await self._stop()
 
     async def _stop(self) -> None:

@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from agentloop.errors import ModelError, UserError
 from agentloop.models import open_model
-from agentloop.models.local import LocalModel, default_threads
+from agentloop.models.local import LocalModel, default_threads, load_error
 from agentloop.types import Request
 
 if TYPE_CHECKING:
@@ -113,6 +113,21 @@ class TestChild:
         await one.close()
         assert pid not in children()
 
+    async def test_close_ends_open_asks_and_starts_nothing_again(self, need: Callable[[str], None]) -> None:
+        need("local-model")
+        one = LocalModel(NAME)
+        await one.start()
+        assert one._server is not None
+        pid = one._server.pid
+        asks = [asyncio.ensure_future(one.generate(ask("Tell a long story.", max_tokens=4000))) for _ in range(2)]
+        await asyncio.sleep(0)
+        await one.close()
+        for open_ask in asks:
+            with pytest.raises(ModelError, match="is closed"):
+                await open_ask
+        assert one._server is None
+        assert pid not in children()
+
     async def test_it_dies_with_its_parent(self, need: Callable[[str], None]) -> None:
         need("local-model")
         code = (
@@ -159,3 +174,23 @@ async def test_other_options_are_refused() -> None:
     with pytest.raises(UserError, match="concurrency is 1"):
         open_model(NAME, concurrency=2)
     assert 1 <= default_threads() <= (os.cpu_count() or 1)
+
+
+async def test_a_missing_runtime_is_told_with_the_way_to_install_it() -> None:
+    code = (
+        "import asyncio\nfrom agentloop.models import open_model\n"
+        f"try: asyncio.run(open_model({NAME!r}).start())\n"
+        "except Exception as error: print(type(error).__name__, error)"
+    )
+    # Without site-packages there is no xllamacpp.
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith(f"UserError {NAME} needs the package xllamacpp: pip install 'agentloop-lab[local]'")
+
+
+async def test_a_missing_system_library_is_told_with_its_package() -> None:
+    words = "ImportError: libgomp.so.1: cannot open shared object file: No such file or directory"
+    error = load_error(NAME, words)
+    assert isinstance(error, UserError)
+    assert str(error) == f"{NAME} needs the system library libgomp1: apt-get install libgomp1"
