@@ -37,7 +37,7 @@ def serve(config: dict[str, Any]) -> Any:
     # With flash attention the text depends on the number of threads, without it does not; the speed is the same.
     params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
     # A prompt whose start comes from the cache is rounded otherwise than one computed whole, so a text could depend on
-    # what was asked before. Whole prompts cost about a third more time in dialogues of three turns, nothing elsewhere.
+    # what was asked before. Whole prompts cost about 40% more time in dialogues of three turns, nothing elsewhere.
     params.cache_prompt = False
     params.cache_ram_mib = 0
     params.n_threads_http = 2
