@@ -50,7 +50,7 @@ def _sandboxes() -> Iterator[Check]:
         image = "image built" if docker.built else "its image is built at the first run (a minute or two)"
         yield Check("sandbox", "docker", True, f"engine {docker.engine}, {image}")
     for level, why in local.available().items():
-        yield Check("sandbox", LEVELS[level], not why, why or "works here", local.MEND)
+        yield Check("sandbox", LEVELS[level], not why, why or "works here", local.mend())
 
 
 def _local_models() -> Iterator[Check]:
