@@ -10,9 +10,8 @@ A template is one `.j2` file that begins with TOML front matter between two `+++
 
 Only declared fields can be used, and every declared field must be one that the loop can give (`FIELDS`); both are
 checked when the template is loaded, before a token is spent. Filters beside Jinja's own: `last_lines(n)`,
-`last_chars(n)`. Templates of one style live in one folder, one per outcome
-(`failed.j2`, `timeout.j2`, ...) or role (`task.j2`, `explain.j2`); the style's own defaults for a strategy's settings
-stand in `style.toml` of that folder.
+`last_chars(n)`. Templates of one style live in one folder, one per outcome (`failed.j2`, `timeout.j2`, ...) or role
+(`task.j2`, `explain.j2`); the style's own defaults for a strategy's settings stand in `style.toml` of that folder.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from agentloop.errors import UserError, unknown_name
-from agentloop.hashing import text_digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,18 +57,13 @@ _FENCE = "+++"
 
 @dataclass(frozen=True)
 class Template:
-    """One feedback template. `name` is `style/stem`; `digest` addresses the file's whole text."""
+    """One feedback template. `name` is `style/stem`, `text` the whole file, `body` what follows the front matter."""
 
     name: str
     text: str
     fields: tuple[str, ...]
     description: str
     body: str
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the file."""
-        return text_digest(self.text)
 
     @cached_property
     def _compiled(self) -> jinja2.Template:

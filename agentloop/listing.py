@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from agentloop.errors import UserError, unknown_name
-from agentloop.types import OUTCOMES
+from agentloop.types import NO_VISIBLE_SUITE, OUTCOMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +62,7 @@ def lines(reading: Reading, chosen: Filter) -> Iterator[str]:
         "model": list(reading.manifest["models"]),
         "sample": [],
         "hidden, first>final": ["runtime_error>runtime_error"],
-        "why it ended": ["no_visible_suite"],
+        "why it ended": [NO_VISIBLE_SUITE],
     }
     widths = tuple(max(map(len, (head, *texts))) for head, texts in names.items())
     yield _line((*names, "visible suite, program by program"), widths)
@@ -106,7 +106,7 @@ def _entry(reading: Reading, attempt: Attempt) -> dict[str, Any]:
     outline, grades = reading.outline(attempt.id), reading.grades(attempt.id)
     places = [(step.path, step.index) for step in outline.steps]
     verdicts = {place: grades[place].outcome if place in grades else "" for place in places}
-    visible = [step.outcome if step.total or not step.program else "no_visible_suite" for step in outline.steps]
+    visible = [step.outcome if step.total or not step.program else NO_VISIBLE_SUITE for step in outline.steps]
     chosen = places.index(outline.submitted) if outline.submitted in places else None
     faults = reading.faults(attempt.id)
     return {

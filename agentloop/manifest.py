@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from agentloop.config import ModelConfig
     from agentloop.planning import Plan, PlannedStrategy
     from agentloop.types import Json
 
@@ -23,7 +24,7 @@ CATALOG = "catalog"
 """Folder of a run directory that holds copies of its strategy and template files."""
 
 
-def model_params(config: Any) -> dict[str, Json]:
+def model_params(config: ModelConfig) -> dict[str, Json]:
     """The sampling parameters that enter reply keys."""
     params = {"temperature": config.temperature, "max_tokens": config.max_tokens, "top_p": config.top_p}
     return {key: value for key, value in params.items() if value is not None}

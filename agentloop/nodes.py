@@ -17,6 +17,7 @@ from agentloop.context import LoopContext
 from agentloop.extract import extract as extract_program
 from agentloop.program import ast_digest, failure_signature
 from agentloop.state import Candidate, LoopState, Message
+from agentloop.types import NO_VISIBLE_SUITE
 
 if TYPE_CHECKING:
     from agentloop.feedback import Template
@@ -32,7 +33,6 @@ Submit = Literal["best_visible", "last"]
 Heat = Annotated[float, Field(gt=0, le=2)]
 """A sampling temperature above 0: of draws that must differ."""
 
-NO_VISIBLE = "no_visible_suite"
 _HOTTEST = 1.2
 
 
@@ -105,8 +105,8 @@ def run_visible() -> Node:
                 _classify(candidate, verdict, context.problem)
                 update["charged"] = {"executions": 1}
             else:
-                candidate["outcome"], candidate["detail"] = "failed", NO_VISIBLE
-                candidate["signature"] = NO_VISIBLE
+                candidate["outcome"], candidate["detail"] = "failed", NO_VISIBLE_SUITE
+                candidate["signature"] = NO_VISIBLE_SUITE
             candidate["same_program"] = _earliest(before, "ast", candidate["ast"])
         if candidate["outcome"] != "passed":
             candidate["same_failure"] = _earliest(before, "signature", candidate["signature"])
@@ -127,7 +127,7 @@ def decide(iterations: int, on_repeat: OnRepeat = "keep", next_step: Callable[[C
         own = [entry for entry in state["candidates"] if entry["path"] == state.get("path", "")]
         last, used = own[-1], len(own) - state.get("first", 0)
         if not runtime.context.problem.visible.tests:
-            return _stop(NO_VISIBLE, "the problem has no visible test: nothing can route a repair")
+            return _stop(NO_VISIBLE_SUITE, "the problem has no visible test: nothing can route a repair")
         if last["outcome"] == "passed":
             return _stop("passed", f"all {last['total']} visible tests passed")
         why = (

@@ -10,6 +10,7 @@ import hashlib
 import re
 import warnings
 
+from agentloop.hashing import text_digest
 from agentloop.types import SuiteVerdict
 
 MAX_COST = 400_000
@@ -58,7 +59,7 @@ def ast_digest(source: str, language: str) -> str:
         return f"ast:{_tree_digest(tree)}"
     lines = [line.rstrip() for line in source.splitlines()]
     text = "\n".join(line for line in lines if line)
-    return f"text:{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()}"
+    return f"text:{text_digest(text)}"
 
 
 def failure_signature(verdict: SuiteVerdict) -> str:
@@ -72,8 +73,7 @@ def failure_signature(verdict: SuiteVerdict) -> str:
     got = first.got
     if first.outcome in ("compile_error", "runtime_error"):
         got = got.rstrip().rpartition("\n")[2]
-    got = re.sub(r"0x[0-9a-fA-F]+", "0x", got)
-    digest = hashlib.sha256(got.encode(errors="surrogatepass")).hexdigest()[:16]
+    digest = text_digest(re.sub(r"0x[0-9a-fA-F]+", "0x", got))[:16]
     return f"{first.outcome}:{first.detail}:{first.test}:{digest}"
 
 

@@ -93,7 +93,6 @@ class Charge:
 
     prompt: int
     completion: int
-    cached: int
     cost: float | None
     seconds: float
 
@@ -306,6 +305,4 @@ def _branch_order(place: Place) -> tuple[int, str, int]:
 
 
 def _charge(reply: dict[str, Any]) -> Charge:
-    return Charge(
-        reply["prompt_tokens"], reply["completion_tokens"], reply["cached_tokens"], reply["cost"], reply["seconds"]
-    )
+    return Charge(reply["prompt_tokens"], reply["completion_tokens"], reply["cost"], reply["seconds"])

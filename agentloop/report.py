@@ -12,7 +12,7 @@ from itertools import groupby
 from math import fsum
 from typing import TYPE_CHECKING, Any
 
-from agentloop.types import OUTCOMES
+from agentloop.types import NO_VISIBLE_SUITE, OUTCOMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 CONTROL = "resample"
 """Name of the strategy that every other is compared with at equal tokens."""
-NO_SUITE = "no_visible_suite"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,7 @@ class _Row:
         """Outcomes on the visible suite; a problem without one has none."""
         final = final_step(outline)
         for when, step in (("initial", outline.steps[0] if outline.steps else None), ("final", final)):
-            outcome = NO_SUITE if not sizes.visible else step.outcome if step else "no_code"
+            outcome = NO_VISIBLE_SUITE if not sizes.visible else step.outcome if step else "no_code"
             self.outcomes.setdefault(f"visible.{when}", Counter())[outcome] += 1
             self.count[f"visible.{when}"] += outcome == "passed"
         if sizes.visible:
@@ -284,4 +283,6 @@ def _against(count: Counter[str]) -> dict[str, int]:
 
 
 def _outcomes(count: Counter[str]) -> dict[str, int]:
-    return {outcome: count[outcome] for outcome in (*OUTCOMES, NO_SUITE) if count[outcome] or outcome == "passed"}
+    return {
+        outcome: count[outcome] for outcome in (*OUTCOMES, NO_VISIBLE_SUITE) if count[outcome] or outcome == "passed"
+    }

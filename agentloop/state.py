@@ -12,7 +12,7 @@ def append(old: list[Any] | None, new: list[Any]) -> list[Any]:
     """Reducer: lists grow. Entries of parallel branches are ordered by `path`, never by arrival."""
     merged = [*(old or []), *new]
     if new and isinstance(new[0], dict) and "path" in new[0]:
-        merged.sort(key=lambda entry: (len(entry["path"]), entry["path"]) if entry["path"] else (0, ""))
+        merged.sort(key=lambda entry: (len(entry["path"]), entry["path"]))
     return merged
 
 

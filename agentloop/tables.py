@@ -8,8 +8,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from agentloop.report import NO_SUITE
-from agentloop.types import OUTCOMES
+from agentloop.types import NO_VISIBLE_SUITE, OUTCOMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +22,7 @@ STOPS = {
     "passed": "visible suite passed",
     "budget": "iterations used up",
     "repeat": "the same program came back",
-    "no_visible_suite": "no visible suite",
+    NO_VISIBLE_SUITE: "no visible suite",
     "no_candidate": "no program at all",
 }
 """Stop reasons for people; a strategy may have others, shown as they are."""
@@ -158,7 +157,9 @@ def _outcomes(rows: list[Row]) -> Table:
     def all_(row: Row) -> list[dict[str, int]]:
         return [row["outcomes"]["visible"][when] for when in ("initial", "final")]
 
-    shown = [key for key in (*OUTCOMES, NO_SUITE) if any(counts.get(key) for row in rows for counts in all_(row))]
+    shown = [
+        key for key in (*OUTCOMES, NO_VISIBLE_SUITE) if any(counts.get(key) for row in rows for counts in all_(row))
+    ]
     table = _table(("strategy", "left"), *((key.replace("_", " "), "right") for key in shown), ("of", "right"))
     for row in rows:
         first, last = all_(row)

@@ -16,6 +16,8 @@ Outcome = Literal["passed", "failed", "compile_error", "runtime_error", "timeout
 """PROBE's six outcomes of a test, and of a candidate (that of its first test that did not pass)."""
 
 OUTCOMES: tuple[Outcome, ...] = ("passed", "failed", "compile_error", "runtime_error", "timeout", "no_code")
+NO_VISIBLE_SUITE = "no_visible_suite"
+"""Stands in the place of an outcome, and is the stop reason, where a problem has no visible suite."""
 REPAIRABLE: tuple[Outcome, ...] = ("failed", "compile_error", "runtime_error", "timeout", "no_code")
 
 TestKind = Literal["stdio", "call", "script"]

@@ -135,19 +135,17 @@ def _show_strategy(name: str) -> None:
 
 
 def _show_template(name: str) -> None:
-    from agentloop.catalog import load_style
-    from agentloop.errors import UserError, unknown_name
+    from agentloop.catalog import Kit
+    from agentloop.errors import UserError
     from agentloop.feedback import FIELDS
 
     style, slash, stem = name.removesuffix(".j2").rpartition("/")
     if not slash:
         raise UserError(f"template {name!r}: write STYLE/NAME, such as default/failed")
-    loaded = load_style(style, Path.cwd())
-    if stem not in loaded.templates:
-        raise unknown_name(f"template of style {style!r}", stem, loaded.templates)
-    template = loaded.templates[stem]
+    kit = Kit(Path.cwd())
+    template = kit.template(style, stem)
     print(f"{template.name}: {template.description}")
-    print(f"\nfile  {loaded.folder / (stem + '.j2')}")
+    print(f"\nfile  {kit.style(style).folder / (stem + '.j2')}")
     print("fields")
     width = max(map(len, template.fields), default=0)
     for field in template.fields:

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agentloop.budget import CHARACTERS_PER_TOKEN
+from agentloop.store import FILE
+
 if TYPE_CHECKING:
     from agentloop.config import ModelConfig
     from agentloop.planning import Plan
 
-CHARACTERS_PER_TOKEN = 3
-"""On the safe side, as for a run's ceilings."""
 FEEDBACK_TOKENS = 1000
 """Room for a prompt's own words and one feedback (what a program printed is cut before it is told)."""
 
@@ -23,9 +24,7 @@ def forecast(plan: Plan, directory: Path) -> Iterator[str]:
     without = sum(not problem.visible.tests for problem in problems)
     tail = f", {without} without a visible suite" if without else ""
     some = ", ".join(problem.id for problem in problems[:6]) + (", ..." if len(problems) > 6 else "")
-    yield f"run         {experiment.name} into {directory}" + (
-        " (goes on)" if (directory / "store.sqlite").exists() else ""
-    )
+    yield f"run         {experiment.name} into {directory}" + (" (goes on)" if (directory / FILE).exists() else "")
     yield f"problems    {len(problems)} of {experiment.workload.name}{tail}: {some}"
     for name, strategy in plan.strategies.items():
         settings = ", ".join(f"{key}={value}" for key, value in strategy.settings.items())
