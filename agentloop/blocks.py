@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
@@ -59,9 +59,10 @@ def clean(reply: str) -> str:
 def fenced(text: str) -> list[Block]:
     """Blocks between fences as in CommonMark: backticks or tildes, closed by as many or more of the same, any indent.
 
-    The last block comes first. Beyond CommonMark: a last block that nothing closes (`fence_unclosed`), a fence at the
-    end of a line of code, code on the line of the opening fence (`fence_glued`), and text before a closing fence that
-    nothing opened (`before_fence`).
+    The last block comes first. Beyond CommonMark: a last block that nothing closes (`fence_unclosed`), an opening fence
+    inside a block that nothing closed (`fence_restarted`), a fence at the end of a line of code (`fence_end_of_line`),
+    code on the line of the opening fence (`fence_glued`), text before a closing fence that nothing opened
+    (`before_fence`).
     """
     marks = _marks(text)
     found: list[list[Block]] = []
@@ -71,7 +72,11 @@ def fenced(text: str) -> list[Block]:
     while at < len(marks):
         opening = marks[at]
         end = next((i for i in range(at + 1, len(marks)) if _closes(marks[i], opening)), len(marks))
-        found.append(list(_variants(text, opening, marks[end] if end < len(marks) else None)))
+        closing = marks[end] if end < len(marks) else None
+        variants = list(_variants(text, opening, closing))
+        if end > at + 1 and marks[end - 1][3].strip():  # a fence with a language inside: nothing closed the one before
+            variants += [replace(block, rule="fence_restarted") for block in _variants(text, marks[end - 1], closing)]
+        found.append(variants)
         at = end + 1
     blocks = [block for variants in reversed(found) for block in variants if block.code.strip()]
     return blocks or list(_inline(text))

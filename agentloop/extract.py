@@ -179,10 +179,10 @@ class _Finder:
             lines
         )
 
-    def guess(self, block: Block) -> tuple[bool, bool, int]:
-        """How likely a block that lacks the entry point is meant to be the program."""
+    def guess(self, block: Block) -> tuple[bool, bool, bool]:
+        """How likely a block that lacks the entry point is meant to be the program; of equals the last one counts."""
         plain = block.rule in ("fence", "fence_unclosed", "tag", "tag_unclosed")
-        return plain, block.tag in _LANGUAGE_TAGS["python"], len(block.code)
+        return plain, block.tag in _LANGUAGE_TAGS["python"], "def " in block.code
 
     def other_language(self, block: Block) -> tuple[bool, int]:
         language = self.problem.language

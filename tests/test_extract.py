@@ -36,6 +36,7 @@ GUARD = f"{CODE}\n# Example usage\nif __name__ == '__main__':\n    solve([1])\n"
 GENERATOR = "import functools\n\n@functools.cache\ndef solve(xs):\n    yield 1\n"
 LIST = "1. First:\n\n     ```python\n     def solve(xs):\n         return xs[0]\n     ```\n"
 CUT = f"```python\n{CODE}\nprint(solve([1"
+OTHER_NAME = "def longer_draft(xs):\n    return xs[0] + xs[1]\n"
 RENAMED = "def answer(xs):\n    return 1\n"
 END_OF_LINE = "```python\ndef solve(xs):\n    return xs[0]```\nThat is it."
 
@@ -64,6 +65,7 @@ CORPUS = {
     "code tags around a fence": (f"[code]\n```python\n{CODE}```\n[/code]", "fence", CODE),
     "open tag": (f"[code]\n{CODE}", "tag_unclosed", CODE),
     "indented fence": (LIST, "fence", CODE),
+    "a fence opened twice": (f"```python\nx = 1\n\nSo:\n```python\n{CODE}```", "fence_restarted", CODE),
     "five backticks": (f"`````python\n{CODE}`````", "fence", CODE),
     "tildes": (f"~~~ python\n{CODE}~~~~", "fence", CODE),
     "backticks inside tildes": (f"~~~\n{DOC}~~~", "fence", DOC),
@@ -86,7 +88,7 @@ CORPUS = {
     "does not parse: the compiler speaks": (f"Yes:\n```python\n{BROKEN}```\nBye.", "fence", BROKEN),
     "does not parse, another block does": (f"```python\nx = 1\n```\n```python\n{BROKEN}```", "fence", BROKEN),
     "does not parse, no fence": (f"I think:\n\n{BROKEN}", "region", BROKEN),
-    "another name": (f"```python\n{RENAMED}```", "fence", RENAMED),
+    "another name": (f"```python\n{OTHER_NAME}```\nBetter:\n```python\n{RENAMED}```", "fence", RENAMED),
 }
 
 
