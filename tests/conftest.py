@@ -49,6 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
     sys.addaudithook(_guard)
     for name in [name for name in os.environ if name.endswith(("_API_KEY", "_API_TOKEN"))]:
         del os.environ[name]
+    os.environ["AGENTLOOP_NO_OUTSIDE"] = "1"
 
 
 def _docker() -> str | None:
