@@ -2,7 +2,8 @@
 
 A block whose paragraph before it ends in "`PATH`:" is a file: written as it stands, or, in a `diff` block, changed.
 A `console` block is a dialogue with a shell: lines after "$ " are typed, what follows each is what standard output must
-be. "..." stands for anything, alone on a line for any lines. A `sh` block is for a person's own machine and is not run.
+be. "..." stands for anything, alone on a line for any lines. A `python` block that is no file is run. A `sh` block is
+for a person's own machine and is not.
 
 `python -m tests.docs.blocks PAGE` runs a page and writes the outputs that differ into it.
 """
@@ -104,7 +105,7 @@ class Reader:
 
     def __init__(self, folder: Path, *, engine: bool) -> None:
         self.home = folder / "home"
-        self.home.mkdir()
+        self.home.mkdir(exist_ok=True)
         command = folder / "bin" / "agentloop"
         command.parent.mkdir()
         command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m agentloop.cli "$@"\n')
@@ -123,28 +124,32 @@ class Reader:
             elif block.path:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(block.text)
+            elif block.language == "python":
+                yield self._run([sys.executable, "-c", block.text], Command("(python)", "..."), block.line)
             elif block.language == "console":
                 for command in commands(block.text):
-                    yield self._type(command, block.line)
+                    yield self._run(["bash", "-euc", command.typed], command, block.line)
 
-    def _type(self, command: Command, line: int) -> Done:
+    def _run(self, argv: list[str], command: Command, line: int) -> Done:
         done = subprocess.run(
-            ["bash", "-euc", command.typed],
-            cwd=self.home, env=self._environment, capture_output=True, text=True, timeout=300, check=False,
-        )  # fmt: skip
+            argv, cwd=self.home, env=self._environment, capture_output=True, text=True, timeout=300, check=False
+        )
         return Done(command, line, done.returncode, done.stdout, done.stderr)
 
 
 def record(page: Path) -> None:
     """Run a page and write the outputs that differ into it; elisions in these are lost."""
-    text = page.read_text(encoding="utf-8")
+    text, at = page.read_text(encoding="utf-8"), 0
     with tempfile.TemporaryDirectory() as folder:
         for done in Reader(Path(folder), engine=False).follow(text):
             print(f"$ {done.command.typed}\n{done.output}{done.errors if done.status else ''}")
-            if not done.as_shown:
-                typed, real = f"$ {done.command.typed}\n", "".join(f"{line}\n" for line in _lines(done.output))
-                at = text.index(typed + done.command.shown, text.index("```console"))
-                text = text[:at] + typed + real + text[at + len(typed + done.command.shown) :]
+            if done.command.typed == "(python)":
+                continue
+            head, shown = f"$ {done.command.typed}\n", done.command.shown
+            at = text.index(head + shown, at) + len(head)
+            real = shown if done.as_shown else "".join(f"{line}\n" for line in _lines(done.output))
+            text = text[:at] + real + text[at + len(shown) :]
+            at += len(real)
     page.write_text(text, encoding="utf-8")
 
 
