@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import socket
+import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -71,6 +72,7 @@ class DockerSandbox:
         """The image's id, once started."""
         self._judge = (Path(__file__).parent / "judge.py").read_bytes()
         self._program_memory = Limits().memory
+        self._memory_lock, self._growing = threading.Lock(), asyncio.Lock()
         self.session = uuid.uuid4().hex
         """Labels this sandbox's lanes on the engine."""
         self._client: DockerClient | None = None
@@ -104,8 +106,9 @@ class DockerSandbox:
         """See `Sandbox.execute`. Raises `UserError` for a limit that no lane can give."""
         if 2 * job.limits.processes > PIDS:
             raise UserError(f"limits.processes is {job.limits.processes}; the docker sandbox gives up to {PIDS // 2}")
-        if job.limits.memory > self._program_memory:
-            await self._grow(job.limits.memory)
+        async with self._growing:  # a job that needs no more waits too: its lane may still have the old limit
+            if job.limits.memory > self._program_memory:
+                await self._call(self._grow, job.limits.memory)
         return await self._pool.run(job)
 
     async def close(self) -> None:
@@ -118,7 +121,7 @@ class DockerSandbox:
             with contextlib.suppress(SandboxError):  # an engine that is gone took its containers with it
                 await self._call(self._remove_all)
             self._client.close()
-        self._threads.shutdown()
+        self._threads.shutdown(wait=False)
 
     async def _call(self, function: Callable[..., T], *args: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)
@@ -159,9 +162,23 @@ class DockerSandbox:
 
     def _launch(self, uids: Uids, pool: str) -> tuple[str, socket.socket]:
         """Create a container, attach to its streams, start it. In a thread."""
+        client = self._engine()
+        with engine.faults("start a lane"):
+            with self._memory_lock:  # else a lane could be made with the old limit while others are given more
+                container = str(client.containers.create(self.image, **self._options(uids, pool)).id)
+            try:
+                streams = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+                stream = _take_over(client.api.attach_socket(container, params=streams))
+                client.api.start(container)
+            except BaseException:
+                engine.remove(client, container)
+                raise
+        return container, stream
+
+    def _options(self, uids: Uids, pool: str) -> dict[str, Any]:
+        """How a lane's container is made: as little as the judge needs, nothing for the program."""
         from docker.types import LogConfig
 
-        client = self._engine()
         config = {
             "work": "/work",
             "scratch": ["/tmp", "/dev/shm", "/dev/mqueue"],
@@ -172,37 +189,26 @@ class DockerSandbox:
         }
         memory = self._lane_memory()
         tmpfs = "nosuid,nodev,exec,nr_inodes=20000"
-        with engine.faults("start a lane"):
-            container = client.containers.create(
-                self.image,
-                ["/usr/bin/python3", "-I", "-S", "-c", BOOT, json.dumps(config), str(len(self._judge))],
-                name=f"agentloop-{self.session[:8]}-{pool}-{uids.program}",
-                hostname="sandbox",
-                labels={**engine.owner_labels(), engine.SESSION: self.session},
-                stdin_open=True,
-                auto_remove=True,
-                network_mode="none",
-                read_only=True,
-                tmpfs={"/work": f"{tmpfs},size={WORK},mode=0711", "/tmp": f"{tmpfs},size={TMP},mode=1777"},
-                shm_size=SHM,
-                cap_drop=["ALL"],
-                cap_add=list(CAPABILITIES),
-                security_opt=["no-new-privileges"],
-                pids_limit=PIDS,
-                mem_limit=memory,
-                memswap_limit=memory,
-                nano_cpus=int(self.cpus * 1e9),
-                log_config=LogConfig(type=LogConfig.types.NONE),  # else the engine keeps all output on disk
-            )
-            name = str(container.id)
-            try:
-                streams = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
-                stream = _take_over(client.api.attach_socket(name, params=streams))
-                container.start()
-            except BaseException:
-                engine.remove(client, name)
-                raise
-        return name, stream
+        return {
+            "command": ["/usr/bin/python3", "-I", "-S", "-c", BOOT, json.dumps(config), str(len(self._judge))],
+            "name": f"agentloop-{self.session[:8]}-{pool}-{uids.program}",
+            "hostname": "sandbox",
+            "labels": {**engine.owner_labels(), engine.SESSION: self.session},
+            "stdin_open": True,
+            "auto_remove": True,
+            "network_mode": "none",
+            "read_only": True,
+            "tmpfs": {"/work": f"{tmpfs},size={WORK},mode=0711", "/tmp": f"{tmpfs},size={TMP},mode=1777"},
+            "shm_size": SHM,
+            "cap_drop": ["ALL"],
+            "cap_add": list(CAPABILITIES),
+            "security_opt": ["no-new-privileges"],
+            "pids_limit": PIDS,
+            "mem_limit": memory,
+            "memswap_limit": memory,
+            "nano_cpus": int(self.cpus * 1e9),
+            "log_config": LogConfig(type=LogConfig.types.NONE),  # else the engine keeps all output on disk
+        }
 
     def _engine(self) -> DockerClient:
         if self._client is None:
@@ -229,19 +235,16 @@ class DockerSandbox:
     def _lane_memory(self) -> int:
         return self._program_memory + WORK + TMP + SHM + JUDGE_ROOM
 
-    async def _grow(self, memory: int) -> None:
+    def _grow(self, memory: int) -> None:
         """Let programs have more memory: in lanes to come, and in those that run."""
-        self._program_memory = memory
-        await self._call(self._grow_lanes)
-
-    def _grow_lanes(self) -> None:
         import docker
 
-        memory = self._lane_memory()
-        with engine.faults("give lanes more memory"):
+        with self._memory_lock, engine.faults("give lanes more memory"):
+            self._program_memory = memory
+            limit = self._lane_memory()
             for container in self._own():
                 with contextlib.suppress(docker.errors.NotFound):
-                    self._engine().api.update_container(container, mem_limit=memory, memswap_limit=memory)
+                    self._engine().api.update_container(container, mem_limit=limit, memswap_limit=limit)
 
     async def _preflight(self) -> None:
         """Look from inside whether the engine did what it was asked: not every engine that speaks Docker does."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentloop.errors import SandboxError, UserError
+from agentloop.errors import AgentloopError, SandboxError, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,9 +51,10 @@ def connect() -> DockerClient:
     try:
         _knock(os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock")
         client = docker.from_env(timeout=TIMEOUT, max_pool_size=32)
+        system = client.info().get("OSType")
     except (docker.errors.DockerException, RequestException, OSError) as error:
         raise UserError(f"no Docker engine answers ({_one_line(error)}); start it, or use --sandbox local") from error
-    if client.info().get("OSType") != "linux":
+    if system != "linux":
         client.close()
         raise UserError("the Docker engine runs no Linux containers; switch it to Linux containers")
     return client
@@ -68,19 +69,13 @@ def _knock(host: str) -> None:
 
 def available(recipe: Path) -> Availability:
     """Whether an engine answers and has the image of this recipe. Never raises."""
-    import docker
-
     image = image_name(recipe)
     try:
-        client = connect()
-    except UserError as error:
+        with contextlib.closing(connect()) as client, faults("look for the image"):
+            built = bool(client.images.list(name=image))
+            return Availability(str(client.version()["Version"]), "", image, built)
+    except AgentloopError as error:
         return Availability(None, str(error), image, False)
-    with contextlib.closing(client):
-        try:
-            client.images.get(image)
-        except docker.errors.ImageNotFound:
-            return Availability(client.version()["Version"], "", image, False)
-        return Availability(client.version()["Version"], "", image, True)
 
 
 @contextlib.contextmanager
