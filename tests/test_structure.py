@@ -13,6 +13,9 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "agentloop"
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if "_catalog" not in path.parts)
 
+# One stdlib-only file by design: it is sent whole into every backend, and must be read as one to be trusted.
+LONGER = {"judge.py": 700}
+
 # Who may not import whom, by prefix of the module's path below agentloop/: data flows one way.
 FORBIDDEN = {
     "models/": ("store", "journal", "context", "nodes", "runner", "replay", "sandbox", "workloads", "report", "cli"),
@@ -52,7 +55,7 @@ def test_imports_point_one_way(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [*FILES, *sorted((ROOT / "graphs").glob("*.py"))], ids=lambda path: path.name)
 def test_files_stay_small(path: Path) -> None:
-    limit = 90 if path.parent.name == "graphs" else 400
+    limit = LONGER.get(path.name, 90 if path.parent.name == "graphs" else 400)
     assert len(path.read_text().splitlines()) <= limit
 
 
