@@ -99,15 +99,21 @@ def _depth(tree: ast.AST) -> int:
 
 
 def _tree_digest(tree: ast.AST) -> str:
-    """A digest of types, fields and constants in one fixed order; each list tells its length, so no two trees mix."""
+    """A digest of types, fields and constants in one fixed order; each list tells its length, so no two trees mix.
+
+    Empty fields are left out: newer versions of Python add some (`type_params`), and the digest is to stay the same.
+    """
     digest = hashlib.sha256()
     stack: list[object] = [tree]
     while stack:
         node = stack.pop()
         if isinstance(node, ast.AST):
             digest.update(f"({type(node).__name__}".encode())
-            # `kind` tells u"" from "", which are one value; line numbers are attributes, not fields.
-            stack.extend(getattr(node, name, None) for name in reversed(node._fields) if name != "kind")
+            named = [(name, value) for name, value in ast.iter_fields(node) if name != "kind"]  # u"" and "" are one
+            full = [(name, value) for name, value in named if value is not None and value != []]
+            for name, value in reversed(full):
+                stack += [value, name]
+            stack.append(len(full))
         elif isinstance(node, list):
             digest.update(f"[{len(node)}".encode())
             stack.extend(reversed(node))

@@ -43,6 +43,10 @@ def test_another_meaning_is_another_program(other: str) -> None:
     assert ast_digest(other, "python") != ast_digest(SOURCE, "python")
 
 
+def test_the_digest_is_the_same_in_every_version_of_python() -> None:
+    assert ast_digest(SOURCE, "python") == "ast:03766c520f22d82899a9305f057839567c7b4ee2d78b7847b6ac15e82a22a32a"
+
+
 def test_fields_and_lists_do_not_run_into_each_other() -> None:
     assert ast_digest("f([a], b)", "python") != ast_digest("f([a, b])", "python")
     assert ast_digest("x: int", "python") != ast_digest("x = int", "python")
