@@ -10,7 +10,8 @@ __all__ = ["__version__", "run"]
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agentloop.runner import Observer, Summary
+    from agentloop.progress import Observer
+    from agentloop.runner import Summary
 
 
 def run(

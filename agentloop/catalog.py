@@ -95,6 +95,13 @@ def find(kind: Kind, spec: str, base: Path | None = None, frozen: Path | None = 
     return origin if suffix == ".py" else origin.parent / spec
 
 
+def sandbox_spec(spec: str, base: Path) -> str:
+    """What `open_sandbox` takes: a backend's word as it is, else the path of the profile. Raises `UserError`."""
+    from agentloop.sandbox import SPECS
+
+    return spec if spec in SPECS else str(find("sandboxes", spec, base))
+
+
 @dataclass(frozen=True)
 class Style:
     """A feedback style: its templates by stem, and the defaults it sets for strategies' settings."""
@@ -181,7 +188,7 @@ class Strategy:
 
     def resolve(self, given: Mapping[str, Any], kit: Kit) -> dict[str, Any]:
         """Every setting's value: given ones, else the style's, else the signature's. Raises `UserError`."""
-        from pydantic import ConfigDict, TypeAdapter, ValidationError
+        from pydantic import TypeAdapter, ValidationError
 
         known = self.settings()
         for key in given:
@@ -198,7 +205,7 @@ class Strategy:
                 raise UserError(f"strategy {self.name!r} needs setting {key!r}")
             hint = hints.get(key, Any)
             try:
-                values[key] = TypeAdapter(hint, config=ConfigDict(strict=False)).validate_python(value)
+                values[key] = TypeAdapter(hint).validate_python(value)
             except ValidationError as error:
                 fault = error.errors()[0]["msg"]
                 raise UserError(f"strategy {self.name!r}, setting {key} = {value!r}: {fault}") from error

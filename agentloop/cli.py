@@ -13,7 +13,7 @@ from typing import NoReturn
 import typer
 
 from agentloop.commands import catalog, reading, running, upkeep
-from agentloop.errors import AgentloopError
+from agentloop.errors import AgentloopError, innermost
 
 app = typer.Typer(
     name="agentloop",
@@ -61,17 +61,10 @@ def main() -> None:
     except Exception as error:
         if debug:
             raise
-        first = _first(error)
+        first = innermost(error)
         if isinstance(first, AgentloopError):
             _end(str(first), first.exit_status)
         _end(f"{type(first).__name__}: {first}{_place(first)}; not foreseen, {_kept()}", 1)
-
-
-def _first(error: BaseException) -> BaseException:
-    """The error itself, out of the groups that tasks running side by side wrap it in."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 def _place(error: BaseException) -> str:

@@ -78,6 +78,13 @@ class Divergence(AgentloopError):
         self.step = step
 
 
+def innermost(error: BaseException) -> BaseException:
+    """The error itself, out of the groups that tasks running side by side wrap it in (the first, of several)."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
 def unknown_name(what: str, name: str, known: Iterable[str]) -> UserError:
     """A `UserError` for a name that is not known: it gives the nearest known one and the whole list."""
     names = sorted(known)

@@ -43,12 +43,15 @@ def plan_manifest(plan: Plan) -> dict[str, Any]:
     }
 
 
-def live_manifest(environment: Mapping[str, Json], identities: Mapping[str, Mapping[str, Json]]) -> dict[str, Any]:
-    """The part that live parts tell: the environment and who the models are."""
+def live_manifest(
+    static: Mapping[str, Any], environment: Mapping[str, Json], identities: Mapping[str, Mapping[str, Json]]
+) -> dict[str, Any]:
+    """A plan's manifest with what live parts tell: the environment and who the models are."""
     return {
+        **static,
         "environment": dict(environment),
         "environment_id": digest(dict(environment)),
-        "models": {name: {"identity": dict(identity)} for name, identity in identities.items()},
+        "models": {name: {**entry, "identity": dict(identities[name])} for name, entry in static["models"].items()},
     }
 
 

@@ -51,6 +51,10 @@ class PlannedStrategy:
         }
 
 
+Cell = tuple["Problem", str, int, PlannedStrategy]
+"""One attempt to make: problem, model label, sample, strategy."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """An experiment and what it means today."""
@@ -73,8 +77,8 @@ class Plan:
         a_problem = sum(strategy.calls for strategy in self.strategies.values())
         return len(self.problems) * len(self.models) * self.experiment.samples * a_problem
 
-    def cells(self) -> Iterator[tuple[Problem, str, int, PlannedStrategy]]:
-        """Every attempt as (problem, model label, sample, strategy), those that share first replies side by side."""
+    def cells(self) -> Iterator[Cell]:
+        """Every attempt, those that share first replies side by side."""
         for problem in self.problems:
             for model in self.models:
                 for sample in range(self.experiment.samples):
@@ -100,6 +104,12 @@ def make_plan(experiment: Experiment, base: Path) -> Plan:
     name = str(base / workload.name) if workload.name.endswith(".py") else workload.name
     problems = select(load(name, data), workload.problems, workload.every, workload.offset, workload.limit)
     return Plan(experiment, base, problems, strategies, models)
+
+
+def model_name(config: ModelConfig, base: Path) -> str:
+    """A model's name as `open_model` takes it: a script's path starts from `base`."""
+    script = config.name.removeprefix("scripted:")
+    return config.name if script == config.name else f"scripted:{base / Path(script).expanduser()}"
 
 
 def plan_strategy(

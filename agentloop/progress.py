@@ -27,11 +27,15 @@ FAULTS = 5
 """So many faults are shown as they come; the rest are counted."""
 
 
-class Shown(Protocol):
-    """An observer of a run that also is a context manager around it."""
+class Observer(Protocol):
+    """Is told what happens."""
 
     def event(self, kind: str, /, **data: Any) -> None:
         """One thing that happened."""
+
+
+class Shown(Observer, Protocol):
+    """An observer of a run that also is a context manager around it."""
 
     def __enter__(self) -> Shown:
         """Begin to show."""

@@ -21,7 +21,8 @@ from agentloop.hashing import digest
 from agentloop.journal import Journal
 from agentloop.manifest import CATALOG, copy_files
 from agentloop.planning import PlannedStrategy, plan_strategy
-from agentloop.runner import Control, Observer, Session, Silent, Summary, drive_all
+from agentloop.progress import Quiet
+from agentloop.runner import Control, Session, Summary, drive_all
 from agentloop.store import Store
 from agentloop.types import problem_from
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agentloop.catalog import Style
+    from agentloop.progress import Observer
     from agentloop.protocols import Sandbox
     from agentloop.reader import Attempt, Reading
     from agentloop.types import Json
@@ -106,7 +108,7 @@ async def replay(
     """
     from agentloop.reader import open_run
 
-    observer = observer or Silent()
+    observer = observer or Quiet()
     result = Replayed()
     began = time.monotonic()
     with open_run(directory) as reading:
@@ -228,7 +230,7 @@ async def replay_into(directory: Path, out: Path, *, frozen: bool = True, observ
             journal = Journal(sink=store, old=_Records(reading))
             seed, environment = reading.manifest["seed"], reading.manifest["environment_id"]
             session = Session(
-                store, journal, environment, _speakers(reading), None, seed, observer or Silent(), Control()
+                store, journal, environment, _speakers(reading), None, seed, observer or Quiet(), Control()
             )
             cells = [(problems[one.row], one.model, one.sample, planned[one.strategy]) for one in finished]
             return await drive_all(session, list(problems.values()), cells, parallel=1)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from agentloop.runner import Observer
+    from agentloop.progress import Observer
 
 FILE = "run.log"
 LOGGED = ("phase", "notice", "plan", "fault", "stopped")

@@ -12,46 +12,33 @@ import traceback
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from agentloop.attempt import Drive, drive
 from agentloop.budget import Ceilings
 from agentloop.context import LoopContext, Speaker
-from agentloop.errors import AgentloopError, Cancelled, Divergence, Fault, UserError
+from agentloop.errors import AgentloopError, Cancelled, Divergence, Fault, UserError, innermost
 from agentloop.grader import grade
 from agentloop.hashing import digest
 from agentloop.journal import Journal
 from agentloop.manifest import copy_files, live_manifest, merge, model_params, plan_manifest
+from agentloop.planning import model_name
+from agentloop.progress import Quiet
 from agentloop.runlog import logging_to
 from agentloop.store import FILE, Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from agentloop.planning import Plan, PlannedStrategy
+    from agentloop.planning import Cell, Plan, PlannedStrategy
+    from agentloop.progress import Observer
     from agentloop.protocols import Model, Sandbox
     from agentloop.types import Problem, Reply
 
-Cell = tuple["Problem", str, int, "PlannedStrategy"]
-"""One attempt to make: problem, model label, sample, strategy."""
 IN_A_ROW = 8
 """So many faults without one finished attempt between them: the infrastructure is down, go on no further."""
 ROOM = 32 * 2**20
 """Free bytes that a run directory must have at the start."""
-
-
-class Observer(Protocol):
-    """Is told what happens; see `agentloop.progress` for the kinds of event."""
-
-    def event(self, kind: str, /, **data: Any) -> None:
-        """One thing that happened."""
-
-
-class Silent:
-    """An observer that keeps quiet."""
-
-    def event(self, kind: str, /, **data: Any) -> None:
-        """Nothing."""
 
 
 @dataclass
@@ -216,7 +203,7 @@ async def run(plan: Plan, directory: Path, observer: Observer | None = None, con
     Raises `UserError` before anything is spent; `ModelError` or `SandboxError` if one cannot be started;
     `AgentloopError` when the disk is full. Faults of attempts are in the summary.
     """
-    observer, control = observer or Silent(), control or Control()
+    observer, control = observer or Quiet(), control or Control()
     control._task = asyncio.current_task()
     async with AsyncExitStack() as stack:
         fresh = not (directory / FILE).exists()
@@ -231,13 +218,7 @@ async def run(plan: Plan, directory: Path, observer: Observer | None = None, con
         if store is None:
             store = _opened(stack, directory)
         observer = stack.enter_context(logging_to(directory, observer))
-        live = live_manifest(environment, identities)
-        new = {
-            **static,
-            **live,
-            "models": {name: {**entry, **live["models"][name]} for name, entry in static["models"].items()},
-        }
-        manifest = merge(directory, store.meta("manifest"), new)
+        manifest = merge(directory, store.meta("manifest"), live_manifest(static, environment, identities))
         store.set_meta("manifest", manifest)
         store.set_meta("experiment", plan.experiment.model_dump(mode="json"))
         copy_files(directory, plan.strategies)
@@ -278,16 +259,11 @@ async def drive_all(session: Session, problems: list[Problem], cells: list[Cell]
             for _ in range(min(parallel, len(cells))):
                 group.create_task(session.work(waiting, rows))
     except* AgentloopError as errors:
-        raise _first(errors) from errors
+        raise innermost(errors) from errors
     session.summary.stopped = session.control.reason
     if session.summary.stopped:
         session.observer.event("stopped", text=session.summary.stopped)
     return session.summary
-
-
-def _first(group: BaseExceptionGroup[Any]) -> BaseException:
-    one = group.exceptions[0]
-    return _first(one) if isinstance(one, BaseExceptionGroup) else one
 
 
 def _opened(stack: AsyncExitStack, directory: Path) -> Store:
@@ -308,14 +284,14 @@ def _check_room(directory: Path) -> None:
 
 
 async def _start_sandbox(stack: AsyncExitStack, plan: Plan, observer: Observer) -> tuple[Sandbox, dict[str, Any]]:
-    from agentloop.catalog import find
-    from agentloop.sandbox import SPECS, open_sandbox
+    from agentloop.catalog import sandbox_spec
+    from agentloop.sandbox import open_sandbox
 
-    spec = plan.experiment.sandbox
-    spec = spec if spec in SPECS else str(find("sandboxes", spec, plan.base))
     observer.event("phase", text=f"starting sandbox {plan.experiment.sandbox}")
     sandbox = open_sandbox(
-        spec, lanes=plan.experiment.jobs, progress=lambda line: observer.event("phase", text=f"sandbox: {line}")
+        sandbox_spec(plan.experiment.sandbox, plan.base),
+        lanes=plan.experiment.jobs,
+        progress=lambda line: observer.event("phase", text=f"sandbox: {line}"),
     )
     stack.push_async_callback(sandbox.close)
     environment = await sandbox.start()
@@ -332,9 +308,8 @@ async def _start_models(
     identities = {}
     for name, config in plan.models.items():
         observer.event("phase", text=f"starting model {name}")
-        script = config.name.removeprefix("scripted:")
         model = models[name] = open_model(
-            config.name if script == config.name else f"scripted:{plan.base / Path(script).expanduser()}",
+            model_name(config, plan.base),
             api_base=config.api_base,
             concurrency=config.concurrency,
             requests_per_minute=config.requests_per_minute,

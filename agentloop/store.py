@@ -111,16 +111,14 @@ class Store:
         """All or nothing. Raises `AgentloopError` (disk full, I/O error) with nothing half-written."""
         try:
             self.db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-            except BaseException:
-                self.db.execute("ROLLBACK") if self.db.in_transaction else None
-                raise
+            yield
             self.db.execute("COMMIT")
-        except sqlite3.Error as error:
+        except BaseException as error:
             if self.db.in_transaction:
                 self.db.execute("ROLLBACK")
-            raise _database_error(self.directory, error) from error
+            if isinstance(error, sqlite3.Error):
+                raise _database_error(self.directory, error) from error
+            raise
 
     # meta and problems
 

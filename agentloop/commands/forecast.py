@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentloop.budget import CHARACTERS_PER_TOKEN
 from agentloop.store import FILE
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from agentloop.config import ModelConfig
     from agentloop.planning import Plan
 
@@ -71,8 +72,9 @@ def _prices(config: ModelConfig, base: Path) -> tuple[float, float] | None:
         return 0.0, 0.0
     if config.name.startswith("scripted:"):
         from agentloop.models.scripted import ScriptedModel
+        from agentloop.planning import model_name
 
-        return ScriptedModel(f"scripted:{base / Path(config.name.removeprefix('scripted:')).expanduser()}").prices
+        return ScriptedModel(model_name(config, base)).prices
     if config.api_base is not None:
         return None  # a server of one's own, whatever its model is called
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")

@@ -149,9 +149,10 @@ async def _replay(directory: Path, frozen: bool, execute: tuple[str, int] | None
 
     if execute is None:
         return await drive(directory, frozen=frozen)
+    from agentloop.catalog import sandbox_spec
     from agentloop.sandbox import open_sandbox
 
-    sandbox = open_sandbox(execute[0], lanes=execute[1])
+    sandbox = open_sandbox(sandbox_spec(execute[0], Path.cwd()), lanes=execute[1])
     try:
         environment = await sandbox.start()
         print(f"sandbox: {environment['isolation']}")
