@@ -88,6 +88,7 @@ class Plan:
 
 def make_plan(experiment: Experiment, base: Path) -> Plan:
     """Resolve and check everything that can be checked without a model or a sandbox. Raises `UserError`."""
+    from agentloop.sandbox.languages import LANGUAGES
     from agentloop.workloads import load, select
 
     models = {label(model): model for model in experiment.models}
@@ -103,6 +104,9 @@ def make_plan(experiment: Experiment, base: Path) -> Plan:
     data = (base / workload.data).expanduser() if workload.data else None
     name = str(base / workload.name) if workload.name.endswith(".py") else workload.name
     problems = select(load(name, data), workload.problems, workload.every, workload.offset, workload.limit)
+    for problem in problems:
+        if problem.language not in LANGUAGES:
+            raise unknown_name(f"language of problem {problem.id!r}", problem.language, LANGUAGES)
     return Plan(experiment, base, problems, strategies, models)
 
 

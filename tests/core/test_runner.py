@@ -129,6 +129,7 @@ def test_cancel_stops_at_once_and_records_it(tmp_path: Path) -> None:
         ({"workload": {"name": "jsonl", "data": "none.jsonl"}}, "none.jsonl"),
         ({"workload": {"name": "jsonl", "data": "p.jsonl", "problems": ["p/x"]}}, "p/"),
         ({"models": [{"name": "scripted:none.jsonl"}]}, "none.jsonl"),
+        ({"workload": {"name": "jsonl", "data": "cobol.jsonl"}}, "unknown language of problem 'p/add' 'cobol'"),
         ({"models": [{"name": "local/qwen"}]}, "qwen2.5-coder-0.5b"),
     ],
 )
@@ -138,6 +139,7 @@ def test_bad_input_is_one_clear_error_and_leaves_no_directory(
     import json
 
     (tmp_path / "p.jsonl").write_text(json.dumps(ADD) + "\n")
+    (tmp_path / "cobol.jsonl").write_text(json.dumps({**ADD, "language": "cobol"}) + "\n")
     (tmp_path / "s.jsonl").write_text(json.dumps(RIGHT) + "\n")
     tables = {
         "workload": {"name": "jsonl", "data": "p.jsonl"},
