@@ -22,7 +22,7 @@ SHARED_MEMORY = "multiprocessing"
 Check = Callable[["Execution"], None]
 Case = tuple[str, Job, Check]
 MIB = 2**20
-LIMITS = Limits(cpu=2.0, wall=8.0, memory=160 * MIB, output=256 * 2**10, processes=32, file_size=8 * MIB)
+LIMITS = Limits(cpu=4.0, wall=40.0, memory=160 * MIB, output=256 * 2**10, processes=32, file_size=8 * MIB)
 SHORT = Limits(cpu=0.4, wall=20.0, memory=160 * MIB, output=64 * 2**10, processes=32, file_size=8 * MIB)
 
 

@@ -249,13 +249,13 @@ class Judge:
             job = json.loads(line)
             name = job["id"]
             self.run_job(job)
-            why = self.left()
         except (EOFError, BrokenPipeError):
             raise
         except Exception as error:
             self.kill()
             self.say({"job": name, "fault": f"{type(error).__name__}: {error}"})
         else:
+            why = self.left()
             self.say({"job": name, "end": {"clean": not why, "why": why}})
 
     def run_job(self, job: dict[str, Any]) -> None:
@@ -315,11 +315,14 @@ class Judge:
         """Clean the lane after a job; what could not be cleaned, or ''."""
         if not self.kill():
             return "processes left"
-        for path in (self.src, self.cwd, self.checker_src):
-            discard(path)
-        for path in self.scratch:
-            if empty(path):
-                return f"files left in {path}"
+        try:
+            for path in (self.src, self.cwd, self.checker_src):
+                discard(path)
+            for path in self.scratch:
+                if empty(path):
+                    return f"files left in {path}"
+        except OSError as error:
+            return f"files left: {error}"
         uids = {str(uid) for uid in self.uids.values() if uid is not None}
         return "System V IPC left" if uids and system_v_of(uids) else ""
 
