@@ -92,7 +92,7 @@ def harden(config: dict[str, Any]) -> Callable[[Any, str, dict[str, Any]], None]
         shared = judge.uids["program"] is None
         if shared:  # the kernel counts all of the user's threads; room for what else the user may start meanwhile
             hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
-            count = others + limits["processes"] + 200
+            count = others + limits["processes"] + 50
             count = count if hard == resource.RLIM_INFINITY else min(count, hard)
             resource.setrlimit(resource.RLIMIT_NPROC, (count, count))
         readable, writable = judge.places(role)
