@@ -1,6 +1,6 @@
 # Functions of .ci/run. Every process and mount made here ends in finish().
 WORK=$(mktemp -d "${TMPDIR:-/tmp}/agentloop-ci.XXXXXX")
-MIRROR=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
+MIRROR=${DEBIAN_MIRROR:-} # empty: the one that debootstrap itself takes
 ENGINE_PID=
 SUMMARY=()
 
@@ -60,7 +60,7 @@ import_base() {
   base=$(sed -n 's/^FROM //p' "$1")
   suite=$(echo "$base" | sed 's/^debian:\([a-z]*\)-slim$/\1/')
   if docker image inspect "$base" >/dev/null 2>&1; then echo "$base is there"; return; fi
-  debootstrap --variant=minbase "$suite" "$WORK/base" "$MIRROR" >"$WORK/debootstrap.log" || { tail "$WORK/debootstrap.log"; return 1; }
+  debootstrap --variant=minbase "$suite" "$WORK/base" ${MIRROR:+"$MIRROR"} >"$WORK/debootstrap.log" || { tail "$WORK/debootstrap.log"; return 1; }
   rm -rf "$WORK"/base/var/cache/apt/archives/*.deb "$WORK"/base/var/lib/apt/lists/*
   tar -C "$WORK/base" -c . | docker import - "$base"
   rm -rf "$WORK/base"
@@ -95,7 +95,7 @@ smoke() {
 # settings of pip and uv come along; nothing else of this machine does. First as root, then as an ordinary user.
 bare_system() {
   local root=$WORK/bare
-  debootstrap --variant=minbase --include=ca-certificates,git,make,python3-venv bookworm "$root" "$MIRROR" \
+  debootstrap --variant=minbase --include=ca-certificates,git,make,python3-venv bookworm "$root" ${MIRROR:+"$MIRROR"} \
     >"$WORK/debootstrap.log" || { tail "$WORK/debootstrap.log"; return 1; }
   chroot "$root" useradd --create-home user
   settings_into "$root"
