@@ -60,9 +60,11 @@ def fan(heat: float) -> Node:
 
 
 def branches(width: int, node: str = "branch") -> Callable[[LoopState], Awaitable[list[Send]]]:
-    """A conditional edge to `width` parallel runs of a node; their paths ("0", "1", ...) come from the graph."""
+    """A conditional edge to `width` parallel runs of a node; their paths ("0", "1", ...; inside branch 2 "2.0", ...)
+    come from the graph."""
 
     async def edge(state: LoopState) -> list[Send]:
-        return [Send(node, {"path": str(number), "heat": state.get("heat")}) for number in range(width)]
+        inside = f"{state['path']}." if state.get("path") else ""
+        return [Send(node, {"path": f"{inside}{number}", "heat": state.get("heat")}) for number in range(width)]
 
     return edge

@@ -50,6 +50,10 @@ class ModelConfig(_Part):
     top_p: float | None = Field(default=None, gt=0, le=1)
     max_tokens: int = Field(default=1024, ge=1)
     """Longest reply, in tokens."""
+    api_key_env: str | None = None
+    """The environment variable that holds the key, where it is not the provider's usual one."""
+    timeout: float | None = Field(default=None, gt=0)
+    """Seconds that one call may take; default: 120 for providers, 600 for local models."""
     concurrency: int | None = Field(default=None, ge=1)
     """Requests open at once; default: the model's own."""
     requests_per_minute: int | None = Field(default=None, ge=1)

@@ -210,7 +210,7 @@ def _speakers(reading: Reading) -> dict[str, Speaker]:
     }
 
 
-async def replay_into(directory: Path, out: Path, *, frozen: bool = True, observer: Observer | None = None) -> Summary:
+async def replay_into(directory: Path, out: Path, observer: Observer | None = None) -> Summary:
     """Drive a finished run's journal through a new run directory; its report is the same. Raises `UserError`.
 
     Returns the new run's summary.
@@ -220,7 +220,7 @@ async def replay_into(directory: Path, out: Path, *, frozen: bool = True, observ
     if out.exists() and any(out.iterdir()):
         raise UserError(f"{out} is not empty: give a new directory to drive the journal into")
     with open_run(directory) as reading:
-        planned, _ = strategies_of(reading, frozen=frozen)
+        planned, _ = strategies_of(reading, frozen=True)
         finished = sorted((one for one in reading.attempts() if one.status == "done"), key=lambda one: one.id)
         problems = {one.row: problem_from(reading.problem(one.row)) for one in finished}
         store = Store.open(out)

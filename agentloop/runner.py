@@ -311,6 +311,8 @@ async def _start_models(
         model = models[name] = open_model(
             model_name(config, plan.base),
             api_base=config.api_base,
+            api_key_env=config.api_key_env,
+            timeout=config.timeout,
             concurrency=config.concurrency,
             requests_per_minute=config.requests_per_minute,
             tokens_per_minute=config.tokens_per_minute,

@@ -134,7 +134,7 @@ def replay(
             raise UserError("give --out or --execute: a new run takes the journal's executions")
         from agentloop.replay import replay_into
 
-        summary = asyncio.run(replay_into(directory, out, frozen=frozen))
+        summary = asyncio.run(replay_into(directory, out))
         print(f"{out}: {summary.done} attempts driven from the journal of {directory}")
         print(f"look next: agentloop report {out}")
         return

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from agentloop.errors import UserError
+
 from .conftest import Cli
 
 if TYPE_CHECKING:
@@ -71,7 +73,7 @@ def test_a_dead_api_base_is_not_the_users_fault_and_leaves_nothing(study: Path, 
     assert not (study / "out").exists()
 
 
-def test_an_error_nobody_foresaw_is_one_line_that_says_where(
+def test_an_error_of_a_strategys_own_is_one_line_that_says_where(
     study: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cli("new", "strategy", "broken")
@@ -88,7 +90,7 @@ def test_an_error_nobody_foresaw_is_one_line_that_says_where(
     assert "broken.py" in last
     assert "Traceback" not in done.stderr
     monkeypatch.setenv("AGENTLOOP_DEBUG", "1")
-    with pytest.raises(BaseExceptionGroup):  # which Python shows whole
+    with pytest.raises(UserError):  # which Python shows with its cause
         cli(*STUDY, "--strategy", "graphs/broken.py")
 
 
