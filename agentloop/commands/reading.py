@@ -1,4 +1,4 @@
-"""Commands that read a run: report, list, show, replay."""
+"""Commands that read a run: report, list, show, replay, export."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ def add(app: typer.Typer) -> None:
     app.command("list")(list_)
     app.command()(show)
     app.command()(replay)
+    app.command()(export)
 
 
 def report(directory: Path = RUN, as_json: bool = JSON) -> None:
@@ -178,6 +179,19 @@ def _say(found: Replayed, directory: Path) -> None:
             print(f"... and {len(differences) - 10} attempts more")
     if found.changed and found.differences:
         print(f"with the run's own copies: agentloop replay {directory} --frozen")
+
+
+def export(directory: Path = RUN) -> None:
+    """A run as JSON lines, everything inlined.
+
+    One line a transition with its prompts, replies and evidence; the hidden grades after each attempt. To stdout.
+    """
+    from agentloop.export import export as rows
+    from agentloop.reader import open_run
+
+    with open_run(directory) as run:
+        for row in rows(run):
+            print(json.dumps(row))
 
 
 def _dump(data: Any) -> None:
