@@ -91,6 +91,8 @@ class Journal:
     on_reply: Callable[[Reply], None] | None = None
     """Called for each live reply (progress)."""
     _open: dict[str, asyncio.Future[Any]] = field(default_factory=dict)
+    _turns: dict[str, asyncio.Semaphore] = field(default_factory=dict)
+    """By model identity: as many calls at once as the model takes."""
 
     async def reply(self, asked: Asked, request: Request, model: Model | None) -> tuple[str, Reply]:
         """The reply to a request and its key. Raises `ModelError`, `Cancelled` (ceiling), `JournalMiss` (replay)."""
@@ -99,15 +101,17 @@ class Journal:
         async def call() -> Json:
             if model is None:
                 raise JournalMiss("the journal holds no reply for what the graph asks here")
-            reserved = self.ceilings.reserve(request, getattr(model, "prices", None)) if self.ceilings else None
-            reply = None
-            try:
-                if self.sink:
-                    self.sink.begin_call(key, "reply")
-                reply = await model.generate(request)
-            finally:
-                if self.ceilings and reserved:
-                    self.ceilings.settle(reserved, reply)
+            # Waiting for the model's turn happens here, so that a call that is noted as begun really is.
+            async with self._turns.setdefault(asked.identity, asyncio.Semaphore(model.concurrency)):
+                reserved = self.ceilings.reserve(request, getattr(model, "prices", None)) if self.ceilings else None
+                reply = None
+                try:
+                    if self.sink:
+                        self.sink.begin_call(key, "reply")
+                    reply = await model.generate(request)
+                finally:
+                    if self.ceilings and reserved:
+                        self.ceilings.settle(reserved, reply)
             if self.on_reply:
                 self.on_reply(reply)
             origin = {"problem": asked.problem, "sample": asked.sample, "occurrence": asked.occurrence}

@@ -27,7 +27,7 @@ class Counting:
     go: asyncio.Event
     calls: int = 0
     name: str = "counting"
-    concurrency: int = 1
+    concurrency: int = 8
     fail: list[Exception] = field(default_factory=list)
 
     async def start(self) -> dict[str, Any]:
@@ -114,6 +114,18 @@ async def test_who_waited_for_a_cancelled_call_gets_a_fault_and_can_ask_again(st
         await second
     model.go.set()
     assert (await journal.reply(ASKED, REQUEST, model))[1].text == "answer 2"
+
+
+async def test_a_call_is_noted_as_begun_when_the_model_takes_it_not_when_it_waits_for_its_turn(store: Store) -> None:
+    model = Counting(asyncio.Event(), concurrency=1)
+    journal = Journal(sink=store)
+    asks = [asyncio.create_task(journal.reply(Asked("w:p", "i", n, "0"), REQUEST, model)) for n in range(3)]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert store.db.execute("SELECT count(*) FROM calls").fetchone() == (1,)
+    model.go.set()
+    await asyncio.gather(*asks)
+    assert store.db.execute("SELECT count(*) FROM calls").fetchone() == (3,)
 
 
 async def test_a_miss_in_a_replay_is_an_error(store: Store) -> None:
