@@ -69,6 +69,19 @@ def names(value: Any, key: str = "") -> set[str]:
     return set(value).union(*(names(item, name) for name, item in value.items()))
 
 
+def test_every_key_of_an_export_is_told(studied: Studied) -> None:
+    from agentloop.export import export
+    from agentloop.reader import open_run
+
+    told = part("`export`")
+    with open_run(studied.home / "runs" / "study") as run:
+        rows = list(export(run))
+    assert {row["kind"] for row in rows} == {"run", "transition", "grades"}
+    for row in rows:
+        assert {row["kind"], *row} <= told
+        assert set().union(*row.get("hidden", [])) <= told
+
+
 def test_every_key_of_the_data_is_told(studied: Studied) -> None:
     from agentloop.listing import Filter, find_attempt, listed
     from agentloop.reader import open_run
