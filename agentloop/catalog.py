@@ -65,6 +65,14 @@ def _entries(kind: Kind) -> tuple[tuple[str, str], ...]:
     return tuple((entry.name, entry.value) for entry in entry_points(group=f"agentloop.{kind}"))
 
 
+def placed(spec: str, base: Path | None = None) -> Path:
+    """The path that a spec means: `~` is a home folder, a relative one starts from `base`. Raises `UserError`."""
+    try:
+        return (base or Path.cwd()) / Path(spec).expanduser()
+    except RuntimeError as error:
+        raise UserError(f"{spec}: {error}") from error
+
+
 def find(kind: Kind, spec: str, base: Path | None = None, frozen: Path | None = None) -> Path:
     """The file (style: folder) that a spec means. A spec with a suffix or a slash is a path, relative to `base`.
 
@@ -78,7 +86,7 @@ def find(kind: Kind, spec: str, base: Path | None = None, frozen: Path | None = 
             raise UserError(f"{_WORD[kind]} {spec!r}: the run keeps no copy {copy}")
         return copy
     if "/" in spec or (suffix and spec.endswith(suffix)):
-        path = ((base or Path.cwd()) / spec).expanduser()
+        path = placed(spec, base)
         if not path.exists():
             raise UserError(f"{_WORD[kind]} {spec!r}: no such file {path}")
         return path.resolve()
@@ -199,7 +207,12 @@ class Strategy:
         if isinstance(style, str):
             values.update({key: value for key, value in kit.style(style).settings.items() if key in known})
         values.update(given)
-        hints = inspect.get_annotations(self.build, eval_str=True)
+        try:
+            hints = inspect.get_annotations(self.build, eval_str=True)
+        except Exception as error:
+            raise UserError(
+                f"strategy {self.name!r}: an annotation of build: {type(error).__name__}: {error}"
+            ) from error
         for key, value in values.items():
             if value is inspect.Parameter.empty:
                 raise UserError(f"strategy {self.name!r} needs setting {key!r}")
@@ -225,7 +238,7 @@ def load_strategy(spec: str, base: Path | None = None, frozen: Path | None = Non
         module = _module(path, text)
     except UserError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a file that exits would end the command as if all were well
         raise UserError(f"strategy {spec!r}: {path} cannot be loaded: {type(error).__name__}: {error}") from error
     build = getattr(module, "build", None)
     if not callable(build):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from io import TextIOWrapper
 from typing import NoReturn
 
 import typer
@@ -52,6 +53,9 @@ def options(
 def main() -> None:
     """Entry point: run a command, and end with one line where it fails."""
     debug = os.environ.get("AGENTLOOP_DEBUG", "") not in ("", "0")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # models answer with texts that no encoding has; they are shown escaped
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except BrokenPipeError:
@@ -64,6 +68,11 @@ def main() -> None:
         first = innermost(error)
         if isinstance(first, AgentloopError):
             _end(str(first), first.exit_status)
+        if type(first).__module__ == "sqlite3":
+            _end(f"the store is damaged or cannot be read: {first}", 1)
+        if isinstance(first, OSError) and first.strerror:
+            # A full disk, a path too long, a folder that may not be read: the place is all there is to say.
+            _end(": ".join(filter(None, (str(first.filename or "")[:200], first.strerror))), 1)
         _end(f"{type(first).__name__}: {first}{_place(first)}; not foreseen, {_kept()}", 1)
 
 

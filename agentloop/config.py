@@ -76,7 +76,7 @@ class StrategyConfig(_Part):
 class Experiment(_Part):
     """One experiment. `samples` attempts of each strategy on each problem with each model."""
 
-    name: str = "experiment"
+    name: str = Field(default="experiment", pattern=r"^[^/\x00-\x1f]*[^/.\x00-\x1f][^/\x00-\x1f]*$")
     seed: int = 0
     """All draws derive from it."""
     samples: int = Field(default=1, ge=1)

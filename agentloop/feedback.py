@@ -70,13 +70,16 @@ class Template:
         return _environment().from_string(self.body)
 
     def render(self, values: Mapping[str, Any]) -> str:
-        """The text for the model. Raises `UserError` if a declared field is not given."""
+        """The text for the model. Raises `UserError` if a declared field is not given or the template fails."""
         missing = [name for name in self.fields if name not in values]
         if missing:
             raise UserError(
                 f"template {self.name}: field {missing[0]!r} is declared but not known at this point of the loop"
             )
-        return self._compiled.render({name: values[name] for name in self.fields}).strip() + "\n"
+        try:
+            return self._compiled.render({name: values[name] for name in self.fields}).strip() + "\n"
+        except Exception as error:  # whatever an expression can raise: it is the template's
+            raise UserError(f"template {self.name} cannot be rendered: {type(error).__name__}: {error}") from error
 
 
 def _environment() -> jinja2.Environment:

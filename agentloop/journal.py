@@ -97,6 +97,7 @@ class Journal:
     async def reply(self, asked: Asked, request: Request, model: Model | None) -> tuple[str, Reply]:
         """The reply to a request and its key. Raises `ModelError`, `Cancelled` (ceiling), `JournalMiss` (replay)."""
         key = asked.key(request)
+        live: list[Reply] = []
 
         async def call() -> Json:
             if model is None:
@@ -112,13 +113,14 @@ class Journal:
                 finally:
                     if self.ceilings and reserved:
                         self.ceilings.settle(reserved, reply)
-            if self.on_reply:
-                self.on_reply(reply)
+            live.append(reply)
             origin = {"problem": asked.problem, "sample": asked.sample, "occurrence": asked.occurrence}
             sent = {"messages": list(request.messages), "params": request.params, "seed": request.seed}
             return {"request": sent | origin, "reply": asdict(reply)}
 
         record = await self._get(key, "reply", call)
+        if live and self.on_reply:
+            self.on_reply(live[0])  # once it is stored: whoever is told may fail
         return key, Reply(**record["reply"])
 
     async def execution(

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
-from agentloop.errors import UserError
+from agentloop.errors import AgentloopError, UserError
 from agentloop.hashing import digest
 
 if TYPE_CHECKING:
@@ -110,13 +111,40 @@ def _short(value: Any) -> str:
     return text if len(text) <= 40 else text[:24] + "..."
 
 
+def copies(directory: Path, label: str) -> Path:
+    """Where a run keeps the files of a strategy: the folder of all, unless it needed one of its own."""
+    own = _own(directory, label)
+    return own if own.is_dir() else directory / CATALOG
+
+
+def _own(directory: Path, label: str) -> Path:
+    return directory / CATALOG / "labels" / quote(label, safe="").replace(".", "%2E")
+
+
 def copy_files(directory: Path, strategies: Mapping[str, PlannedStrategy]) -> None:
-    """Copy every strategy and template file into the run directory, as `--frozen` replays read them."""
-    for strategy in strategies.values():
-        for name, text in strategy.files.items():
-            kind, _, rest = name.partition(":")
-            path = directory / CATALOG / ("graphs" if kind == "strategy" else "feedback_templates") / rest
-            path = path.with_name(path.name + (".py" if kind == "strategy" else ".j2"))
-            if not path.exists():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text, encoding="utf-8")
+    """Copy every strategy and template file into the run directory, as `--frozen` replays read them.
+
+    A strategy added later may have edited files of the old names: it gets a folder of its own. Raises `AgentloopError`.
+    """
+    for label, strategy in strategies.items():
+        folder = copies(directory, label)
+        try:
+            if any(_text(_copy(folder, name)) not in (None, text) for name, text in strategy.files.items()):
+                folder = _own(directory, label)
+            for name, text in strategy.files.items():
+                path = _copy(folder, name)
+                if _text(path) != text:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise AgentloopError(f"cannot write the copies in {directory / CATALOG}: {error.strerror}") from error
+
+
+def _copy(folder: Path, name: str) -> Path:
+    kind, _, rest = name.partition(":")
+    path = folder / ("graphs" if kind == "strategy" else "feedback_templates") / rest
+    return path.with_name(path.name + (".py" if kind == "strategy" else ".j2"))
+
+
+def _text(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else None

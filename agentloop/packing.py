@@ -88,7 +88,10 @@ class Blobs:
 
     def unpack(self, data: bytes) -> Json:
         """The record of a column's bytes."""
-        return self._in(json.loads(_inflate(data)))
+        try:
+            return self._in(json.loads(_inflate(data)))
+        except ValueError as error:
+            raise AgentloopError(f"the store is damaged: a record is none: {error}") from error
 
     def _out(self, value: Json) -> Json:
         if isinstance(value, str):
@@ -126,6 +129,9 @@ def _deflate(raw: bytes) -> bytes:
 def _inflate(data: bytes) -> bytes:
     try:
         unpacker = zlib.decompressobj(-15, zdict=_DICTIONARY)
-        return unpacker.decompress(data) + unpacker.flush()
+        raw = unpacker.decompress(data) + unpacker.flush()
     except zlib.error as error:
         raise AgentloopError(f"the store is damaged: {error}") from error
+    if not unpacker.eof or unpacker.unused_data:  # zlib takes a cut text for one that goes on
+        raise AgentloopError("the store is damaged: a compressed text is cut or has something after it")
+    return raw

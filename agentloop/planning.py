@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentloop.catalog import Kit, Strategy, load_strategy
+from agentloop.catalog import Kit, Strategy, load_strategy, placed
 from agentloop.config import Experiment, ModelConfig, StrategyConfig, label
 from agentloop.errors import UserError, unknown_name
 from agentloop.hashing import text_digest
@@ -101,8 +101,8 @@ def make_plan(experiment: Experiment, base: Path) -> Plan:
         strategies[label(config)] = plan_strategy(config, experiment.iterations, base, styles=styles)
     _one_text_a_name(strategies)
     workload = experiment.workload
-    data = (base / workload.data).expanduser() if workload.data else None
-    name = str(base / workload.name) if workload.name.endswith(".py") else workload.name
+    data = placed(workload.data, base) if workload.data else None
+    name = str(placed(workload.name, base)) if workload.name.endswith(".py") else workload.name
     problems = select(load(name, data), workload.problems, workload.every, workload.offset, workload.limit)
     for problem in problems:
         if problem.language not in LANGUAGES:
@@ -113,7 +113,7 @@ def make_plan(experiment: Experiment, base: Path) -> Plan:
 def model_name(config: ModelConfig, base: Path) -> str:
     """A model's name as `open_model` takes it: a script's path starts from `base`."""
     script = config.name.removeprefix("scripted:")
-    return config.name if script == config.name else f"scripted:{base / Path(script).expanduser()}"
+    return config.name if script == config.name else f"scripted:{placed(script, base)}"
 
 
 def plan_strategy(
@@ -138,7 +138,7 @@ def plan_strategy(
         graph = uncompiled.compile()
     except UserError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UserError(f"strategy {config.name!r}: build failed: {type(error).__name__}: {error}") from error
     budget = settings.get("iterations", 1)
     budget = budget if isinstance(budget, int) else 1

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from agentloop.errors import UserError
 from agentloop.packing import Blobs
 from agentloop.snapshot import connect
-from agentloop.store import FILE, MIGRATIONS, read_meta, read_transitions
+from agentloop.store import FILE, MIGRATIONS, read_manifest, read_transitions
 
 if TYPE_CHECKING:
     import tempfile
@@ -122,7 +122,7 @@ class Reading:
         self.directory = directory
         self._db, self._copy = db, copy
         self._blobs, self._light = Blobs(db), _Light(db)
-        self.manifest: dict[str, Any] = read_meta(db, "manifest") or {}
+        self.manifest: dict[str, Any] = read_manifest(db) or {}
 
     def __enter__(self) -> Reading:
         return self

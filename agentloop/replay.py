@@ -19,7 +19,7 @@ from agentloop.errors import Divergence, JournalMiss, UserError
 from agentloop.grader import grade
 from agentloop.hashing import digest
 from agentloop.journal import Journal
-from agentloop.manifest import CATALOG, copy_files
+from agentloop.manifest import copies, copy_files
 from agentloop.planning import PlannedStrategy, plan_strategy
 from agentloop.progress import Quiet
 from agentloop.runner import Control, Session, Summary, drive_all
@@ -78,19 +78,19 @@ def strategies_of(reading: Reading, *, frozen: bool) -> tuple[dict[str, PlannedS
 
     A strategy whose own file is gone is taken from the run's copy, which is said in the list. Raises `UserError`.
     """
-    copies = reading.directory / CATALOG
     planned: dict[str, PlannedStrategy] = {}
     changed = []
     styles: dict[str, Style] = {}
     for label, entry in reading.manifest["strategies"].items():
         spec = reading.manifest["specs"][label]
         config = StrategyConfig(name=spec, label=label, settings=entry["settings"], roles=entry["roles"])
+        kept = copies(reading.directory, label)
         try:
-            planned[label] = plan_strategy(config, None, None, copies if frozen else None, styles)
+            planned[label] = plan_strategy(config, None, None, kept if frozen else None, {} if frozen else styles)
         except UserError as error:
             if frozen:
                 raise
-            planned[label] = plan_strategy(config, None, None, copies)
+            planned[label] = plan_strategy(config, None, None, kept)
             changed.append(f"strategy {label}: today's files cannot be used ({error}); the run's own copies are")
         now = planned[label].manifest()
         for name, stored in entry["files"].items():
@@ -217,8 +217,8 @@ async def replay_into(directory: Path, out: Path, observer: Observer | None = No
     """
     from agentloop.reader import open_run
 
-    if out.exists() and any(out.iterdir()):
-        raise UserError(f"{out} is not empty: give a new directory to drive the journal into")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"{out} is not an empty directory: give a new directory to drive the journal into")
     with open_run(directory) as reading:
         planned, _ = strategies_of(reading, frozen=True)
         finished = sorted((one for one in reading.attempts() if one.status == "done"), key=lambda one: one.id)

@@ -11,7 +11,6 @@ import os
 import traceback
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentloop.attempt import Drive, drive
@@ -29,6 +28,7 @@ from agentloop.store import FILE, Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from agentloop.planning import Cell, Plan, PlannedStrategy
     from agentloop.progress import Observer
@@ -144,6 +144,8 @@ class Session:
                 strategy.graph, context, stored, lambda row: self.store.add_transition(attempt, row), strategy.fuse
             )
         except Divergence as error:
+            if self.sandbox is None:  # the journal is driven into a new directory
+                raise AgentloopError(f"attempt {attempt} ({problem.id}, {strategy.label}): {error}") from error
             raise AgentloopError(
                 f"attempt {attempt} ({problem.id}, {strategy.label}) was begun by another version of the code: "
                 f"{error}; use a new --out"
@@ -187,10 +189,16 @@ def _outcomes(driven: Drive, hidden: Mapping[tuple[str, int], str]) -> dict[str,
 
 
 def _strategys_own(strategy: PlannedStrategy, error: Exception) -> Exception:
-    """The error of a node that a strategy's own file defines, as one line; any other error as it is."""
+    """The error of a strategy's own file or graph, as one line; any other error as it is."""
     frames = [
         frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(strategy.strategy.path)
     ]
+    if not frames and type(error).__module__ == "langgraph.errors":  # an endless graph, an update that is none
+        return UserError(
+            f"strategy {strategy.label!r}: its graph failed: {str(error).partition('For troubleshooting')[0]}"
+        )
+    if not frames and isinstance(error, TypeError) and "JSON serializable" in str(error):
+        return UserError(f"strategy {strategy.label!r}: a node's update is not plain data: {error}")
     if not frames:
         return error
     where = f"{frames[-1].filename}, line {frames[-1].lineno}"
@@ -212,13 +220,13 @@ async def run(plan: Plan, directory: Path, observer: Observer | None = None, con
         if store is None:
             _check_room(directory)
         else:
-            merge(directory, store.meta("manifest"), static)
+            merge(directory, store.manifest(), static)
         sandbox, environment = await _start_sandbox(stack, plan, observer)
         models, identities = await _start_models(stack, plan, observer)
         if store is None:
             store = _opened(stack, directory)
         observer = stack.enter_context(logging_to(directory, observer))
-        manifest = merge(directory, store.meta("manifest"), live_manifest(static, environment, identities))
+        manifest = merge(directory, store.manifest(), live_manifest(static, environment, identities))
         store.set_meta("manifest", manifest)
         store.set_meta("experiment", plan.experiment.model_dump(mode="json"))
         copy_files(directory, plan.strategies)

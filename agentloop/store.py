@@ -54,6 +54,8 @@ MIGRATIONS: tuple[str, ...] = (
     """,
 )
 """Appended, never edited: `user_version` counts those that a file has seen."""
+_MANIFEST = ("strategies", "models")
+"""What no manifest lacks."""
 
 
 class Store:
@@ -125,6 +127,10 @@ class Store:
     def meta(self, key: str) -> Json:
         """A value of `meta`, None where there is none."""
         return read_meta(self.db, key)
+
+    def manifest(self) -> dict[str, Any] | None:
+        """What this run's results mean, None before its first attempt. Raises `AgentloopError`: damaged."""
+        return read_manifest(self.db)
 
     def set_meta(self, key: str, value: Json) -> None:
         """Write a value of `meta`."""
@@ -252,7 +258,22 @@ class Store:
 def read_meta(db: sqlite3.Connection, key: str) -> Json:
     """A value of `meta`, None where there is none."""
     row = db.execute("SELECT value FROM meta WHERE key=?", (key,)).fetchone()
-    return json.loads(row[0]) if row else None
+    try:
+        return json.loads(row[0]) if row else None
+    except ValueError as error:
+        raise AgentloopError(f"the store is damaged: its {key}: {error}") from error
+
+
+def read_manifest(db: sqlite3.Connection) -> dict[str, Any] | None:
+    """The run's manifest, None before its first attempt. Raises `AgentloopError`: rows lack what they rest on."""
+    manifest = read_meta(db, "manifest")
+    if manifest is None and db.execute("SELECT 1 FROM attempts LIMIT 1").fetchone() is None:
+        return None
+    if not isinstance(manifest, dict) or not all(isinstance(manifest.get(part), dict) for part in _MANIFEST):
+        raise AgentloopError("the store is damaged: its manifest, which says what its rows mean, is gone or is none")
+    if db.execute("SELECT 1 FROM attempts WHERE problem NOT IN (SELECT id FROM problems) LIMIT 1").fetchone():
+        raise AgentloopError("the store is damaged: there are attempts whose problem is gone")
+    return manifest
 
 
 def read_transitions(db: sqlite3.Connection, blobs: Blobs, attempt: int) -> dict[tuple[str, int], dict[str, Any]]:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from agentloop.replay import Replayed
 
 RUN = typer.Argument(..., metavar="DIR", help="A run directory.", show_default=False)
+_VISIBLE = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
+"""A model's text must not drive the terminal: control characters are shown escaped."""
 JSON = typer.Option(False, "--json", help="As data, with stable keys.")
 
 
@@ -110,7 +112,7 @@ def show(
         "bad": {"fg": "red"},
     }  # fmt: skip
     for style, line in tell(data, full=full):
-        typer.secho(line, **styles.get(style, {}))
+        typer.secho(line.translate(_VISIBLE), **styles.get(style, {}))
 
 
 def replay(

@@ -96,10 +96,11 @@ def _directory(plan: Plan, out: Path | None) -> Path:
 
 
 def _drive(plan: Plan, directory: Path, observer: Shown) -> Summary:
-    """Run it; Ctrl-C drains, a second one or SIGTERM cancels."""
+    """Run it; Ctrl-C drains, a second one, SIGTERM or a closed terminal cancels."""
     import asyncio
     import signal
 
+    from agentloop.errors import UserError
     from agentloop.runner import Control, Summary
     from agentloop.runner import run as drive
 
@@ -109,6 +110,8 @@ def _drive(plan: Plan, directory: Path, observer: Shown) -> Summary:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, lambda: _interrupt(control, observer))
         loop.add_signal_handler(signal.SIGTERM, control.cancel)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # ignored under nohup: then it goes on
+            loop.add_signal_handler(signal.SIGHUP, control.cancel)
         try:
             return await drive(plan, directory, observer, control)
         except asyncio.CancelledError:
@@ -116,7 +119,10 @@ def _drive(plan: Plan, directory: Path, observer: Shown) -> Summary:
                 raise
             return Summary(attempts=plan.attempts, stopped="cancelled")
 
-    return asyncio.run(main())
+    try:
+        return asyncio.run(main())
+    except SystemExit as error:  # the event loop lets it through: a node that exits would look like success
+        raise UserError("a node of a strategy called sys.exit: the run was stopped; run again to go on") from error
 
 
 def _interrupt(control: Control, observer: Shown) -> None:

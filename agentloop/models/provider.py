@@ -141,7 +141,8 @@ class ProviderModel:
             except Exception as raised:
                 error = classify(raised, self._where(), self._timeout, self._key)
                 slot.spent(0)
-                if error.retryable and error.retry_after:
+                # A wait that no request outlasts (a daily quota) is a fault of each, not a silent stop of all.
+                if error.retryable and error.retry_after and error.retry_after < self._policy.seconds:
                     self._limiter.hold(error.retry_after)
                 # The original may hold the key in its message or request: it is not chained.
                 raise error from None
@@ -153,7 +154,7 @@ class ProviderModel:
         sent = request.params | {"seed": request.seed % 2**31}
         return {
             "model": self.name,
-            "messages": list(request.messages),
+            "messages": [message | {"content": _sendable(message["content"])} for message in request.messages],
             "api_base": self._base,
             "api_key": self._key,
             "timeout": self._timeout,
@@ -170,8 +171,8 @@ class ProviderModel:
         text = choice.message.content or ""
         if not isinstance(text, str):
             raise ModelError(f"{self._where()}: the answer's content is not a text")
-        prompt = getattr(usage, "prompt_tokens", 0) or 0
-        completion = getattr(usage, "completion_tokens", 0) or 0
+        prompt = max(0, getattr(usage, "prompt_tokens", 0) or 0)
+        completion = max(0, getattr(usage, "completion_tokens", 0) or 0)
         if not prompt and not completion:
             prompt = self._litellm.token_counter(model=self.name, messages=list(request.messages))
             completion = self._litellm.token_counter(model=self.name, text=text) if text else 0
@@ -235,6 +236,11 @@ class ProviderModel:
         # Cut short by max_tokens, a reasoning model has not come to its answer yet; that is no fault.
         if not reply.text.strip() and reply.finish_reason == "stop":
             raise UserError(f"{self._where()} answered the check with nothing")
+
+
+def _sendable(text: str) -> str:
+    """The text as UTF-8 can carry it: half a surrogate pair, which a model may answer with, is sent as U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _import_litellm() -> Any:
