@@ -106,7 +106,10 @@ def value(execution: Execution) -> object:
 
 
 def lanes(client: DockerClient, session: str) -> list[str]:
-    return [str(c.id) for c in client.containers.list(all=True, filters={"label": f"{engine.SESSION}={session}"})]
+    return [
+        str(c.id)
+        for c in client.containers.list(all=True, filters={"label": f"{engine.SESSION}={session}"}, sparse=True)
+    ]
 
 
 async def test_a_started_sandbox_tells_its_environment_and_leaves_nothing(client: DockerClient) -> None:
@@ -326,7 +329,7 @@ def test_the_reaper_removes_what_dead_owners_left_and_nothing_else(client: Docke
     made = {who: client.containers.create(image, ["true"], labels=marks) for who, marks in labels.items()}
     try:
         engine.reap(client)
-        left = {str(container.id) for container in client.containers.list(all=True)}
+        left = {str(container.id) for container in client.containers.list(all=True, sparse=True)}
         assert {who for who, container in made.items() if str(container.id) in left} == {"mine", "elsewhere"}
     finally:
         for container in made.values():
