@@ -81,7 +81,9 @@ PYTHON
 # The command works on another Python, where this machine has one: help, one run with a scripted model, its replay.
 smoke() {
   local version=$1 python venv=$WORK/venv-$1
-  if ! python=$(.uv/bin/uv python find --no-python-downloads "$version" 2>/dev/null); then
+  python=$(.uv/bin/uv python find --no-python-downloads "$version" 2>/dev/null) ||
+    python=$(compgen -G "${PYENV_ROOT:-$HOME/.pyenv}/versions/$version.*/bin/python" | tail -n 1) || true
+  if [ -z "$python" ]; then
     echo "skipped: this machine has no Python $version"
     return
   fi
