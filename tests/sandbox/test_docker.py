@@ -106,10 +106,8 @@ def value(execution: Execution) -> object:
 
 
 def lanes(client: DockerClient, session: str) -> list[str]:
-    return [
-        str(c.id)
-        for c in client.containers.list(all=True, filters={"label": f"{engine.SESSION}={session}"}, sparse=True)
-    ]
+    filters = {"label": f"{engine.SESSION}={session}"}
+    return [str(lane.id) for lane in client.containers.list(all=True, filters=filters, sparse=True)]
 
 
 async def test_a_started_sandbox_tells_its_environment_and_leaves_nothing(client: DockerClient) -> None:
