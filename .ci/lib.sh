@@ -40,18 +40,19 @@ install_packages() {
 # Uses an engine that answers; else starts one with a log of its own, after a crashed one's pid files are out of the way.
 start_engine() {
   local waited=0 file pid
-  if docker version --format 'an engine runs: {{.Server.Version}}' 2>/dev/null; then return; fi
+  if docker info >/dev/null 2>&1; then docker version --format 'an engine runs: {{.Server.Version}}'; return; fi
   for file in /var/run/docker.pid /run/docker/containerd/containerd.pid; do
     pid=$(cat "$file" 2>/dev/null || true)
     if [ -n "$pid" ] && ! grep -qs -e dockerd -e containerd "/proc/$pid/comm"; then rm -f "$file"; fi
   done
   setsid dockerd >"$WORK/dockerd.log" 2>&1 </dev/null &
   ENGINE_PID=$!
-  until docker version --format 'engine started: {{.Server.Version}}' 2>/dev/null; do
+  until docker info >/dev/null 2>&1; do
     kill -0 "$ENGINE_PID" 2>/dev/null && [ "$waited" -lt 60 ] || { echo "dockerd does not start" >&2; return 1; }
     sleep 1
     waited=$((waited + 1))
   done
+  docker version --format 'engine started: {{.Server.Version}}'
 }
 
 # No image registry is assumed: the public image named in the recipe's FROM is made from Debian's own packages.
