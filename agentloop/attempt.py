@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from agentloop.errors import Divergence, JournalMiss
+from agentloop.errors import Divergence, JournalMiss, UserError
 from agentloop.hashing import canonical
 
 if TYPE_CHECKING:
@@ -104,17 +104,24 @@ async def drive(
         result.submitted = update.get("submitted", result.submitted)
         pending.setdefault(namespace, []).append(_Pending(row, path))
 
+    # Asked for events of inner graphs, LangGraph polls for them: twice the time of a node, so only where there are any.
+    inner = next(graph.get_subgraphs(), None) is not None
     stream = graph.astream(
-        {"path": ""}, {"recursion_limit": fuse}, context=context, stream_mode="tasks", subgraphs=True
+        {"path": ""}, {"recursion_limit": fuse}, context=context, stream_mode="tasks", subgraphs=inner
     )  # fmt: skip
     try:
         async for item in stream:
-            on_event(*cast("tuple[tuple[str, ...], dict[str, Any]]", item))
+            namespace, event = item if inner else ((), item)
+            on_event(cast("tuple[str, ...]", namespace), cast("dict[str, Any]", event))
     except JournalMiss as miss:
+        for namespace in list(batch):  # what came before may differ already: then that is the difference
+            settle(namespace, batch.pop(namespace))
         _, path, name = list(started.values())[-1]
         step = steps.get(path, -1) + 1
         raise Divergence(f"{place({'path': path, 'step': step, 'node': name})}: {miss}", path, step) from miss
     settle((), [])
+    if context.used:  # the uses of tasks that no event told of
+        raise UserError("a node runs a graph that LangGraph cannot see: name it in the node's own closure")
     if write is None and result.compared != len(stored):
         raise Divergence(f"the graph ended after {result.compared} transitions, {len(stored)} are stored")
     return result

@@ -72,7 +72,8 @@ class LoopContext:
         if heat is not None:
             params["temperature"] = heat
         sent = tuple({"role": message["role"], "content": message["content"]} for message in messages)
-        what = (path, digest([speaker.identity, params, list(sent), draw]))
+        # Parameters do not count: a draw at another temperature is another draw, not the same one warmer.
+        what = (path, digest([speaker.identity, list(sent), draw]))
         count = self._asked.get(what, 0)
         self._asked[what] = count + 1
         occurrence = str(draw + count) if not (path and count) else f"{draw}.{count}"

@@ -89,7 +89,7 @@ class Blobs:
     def unpack(self, data: bytes) -> Json:
         """The record of a column's bytes."""
         try:
-            return self._in(json.loads(_inflate(data)))
+            return json.loads(_inflate(data), object_hook=self._text)
         except ValueError as error:
             raise AgentloopError(f"the store is damaged: a record is none: {error}") from error
 
@@ -102,14 +102,9 @@ class Blobs:
             return [self._out(item) for item in value]
         return value
 
-    def _in(self, value: Json) -> Json:
-        if isinstance(value, dict):
-            if len(value) == 1 and "$" in value:
-                return self.get(value["$"])
-            return {key: self._in(item) for key, item in value.items()}
-        if isinstance(value, list):
-            return [self._in(item) for item in value]
-        return value
+    def _text(self, value: dict[str, Json]) -> Json:
+        """What stands for an object that was read: a reference's text, else the object itself."""
+        return self.get(value["$"]) if len(value) == 1 and "$" in value else value
 
     def verify(self) -> int:
         """Read every blob and compare its digest; their number. Raises `AgentloopError` at the first wrong one."""

@@ -111,7 +111,7 @@ class Grade:
 class _Light(Blobs):
     """Unpacks records without fetching their long texts: where one stood there is its reference."""
 
-    def _in(self, value: Json) -> Json:
+    def _text(self, value: dict[str, Json]) -> Json:
         return value
 
 
