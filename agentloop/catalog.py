@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["graphs", "feedback_templates", "sandboxes"]
 _SUFFIX: dict[str, str] = {"graphs": ".py", "feedback_templates": "", "sandboxes": ".toml"}
+_STYLE_KEYS: dict[str, type] = {"description": str, "tags_first": bool, "settings": dict}
 _WORD: dict[str, str] = {"graphs": "strategy", "feedback_templates": "feedback style", "sandboxes": "sandbox profile"}
 
 
@@ -119,26 +120,35 @@ class Style:
     templates: Mapping[str, Template]
     settings: Mapping[str, Any]
     description: str
+    tags_first: bool
+    """Programs are asked for between tags (`[code]`), so tags count before fences where a reply has both."""
+    text: str
+    """Of style.toml; empty where there is none."""
 
 
 def load_style(spec: str, base: Path | None = None, frozen: Path | None = None) -> Style:
     """A style with every template parsed and checked. Raises `UserError` with template and fault."""
     folder = find("feedback_templates", spec, base, frozen)
     front: dict[str, Any] = {}
-    if (folder / "style.toml").is_file():
+    path, text = folder / "style.toml", ""
+    if path.is_file():
         try:
-            front = tomllib.loads((folder / "style.toml").read_text(encoding="utf-8"))
-        except tomllib.TOMLDecodeError as error:
-            raise UserError(f"{folder / 'style.toml'}: {error}") from error
-        for key in front:
-            if key not in ("description", "settings"):
-                raise unknown_name(f"key of {folder / 'style.toml'}", key, ("description", "settings"))
+            text = path.read_text(encoding="utf-8")
+            front = tomllib.loads(text)
+        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise UserError(f"{path}: {error}") from error
+        for key, value in front.items():
+            if key not in _STYLE_KEYS:
+                raise unknown_name(f"key of {path}", key, _STYLE_KEYS)
+            if not isinstance(value, _STYLE_KEYS[key]):
+                raise UserError(f"{path}: {key} = {value!r} is no {_STYLE_KEYS[key].__name__}")
     templates = {}
     for path in sorted(folder.glob("*.j2")):
         templates[path.stem] = parse_template(f"{folder.name}/{path.stem}", path.read_text(encoding="utf-8"))
     if not templates:
         raise UserError(f"feedback style {spec!r}: {folder} holds no .j2 file")
-    return Style(folder.name, folder, templates, front.get("settings", {}), str(front.get("description", "")))
+    settings, description = front.get("settings", {}), front.get("description", "")
+    return Style(folder.name, folder, templates, settings, description, front.get("tags_first", False), text)
 
 
 @dataclass
@@ -148,7 +158,7 @@ class Kit:
     base: Path | None = None
     frozen: Path | None = None
     files: dict[str, str] = field(default_factory=dict)
-    """`strategy:NAME` and `template:STYLE/STEM` of everything used -> the file's text."""
+    """`strategy:NAME`, `style:STYLE` and `template:STYLE/STEM` of everything used -> the file's text."""
     styles: dict[str, Style] = field(default_factory=dict)
     """Styles loaded so far; kits of one plan share it."""
 
@@ -156,7 +166,10 @@ class Kit:
         """A style, loaded once. Raises `UserError`."""
         if spec not in self.styles:
             self.styles[spec] = load_style(spec, self.base, self.frozen)
-        return self.styles[spec]
+        style = self.styles[spec]
+        if style.text:
+            self.files[f"style:{style.name}"] = style.text
+        return style
 
     def template(self, style: str, name: str) -> Template:
         """A template of a style. Raises `UserError` naming what the style has."""

@@ -43,13 +43,16 @@ class ModelConfig(_Part):
     """As LiteLLM names it (`openai/gpt-4o`), `local/NAME`, or `scripted:FILE`."""
     label: str = ""
     """Its name in tables; default: `name`."""
+    solver: bool = True
+    """Whether attempts are made with it; `false`: it only plays the roles that strategies give it."""
     api_base: str | None = None
     """Base URL of a compatible server."""
     temperature: float = Field(default=0.0, ge=0, le=2)
     """Of first requests; strategies may ask warmer ones."""
     top_p: float | None = Field(default=None, gt=0, le=1)
+    """Nucleus sampling; default: the provider's."""
     max_tokens: int = Field(default=1024, ge=1)
-    """Longest reply, in tokens."""
+    """Longest reply, in tokens. (The experiment's `max_tokens` is the ceiling of the whole run.)"""
     api_key_env: str | None = None
     """The environment variable that holds the key, where it is not the provider's usual one."""
     timeout: float | None = Field(default=None, gt=0)
@@ -57,7 +60,9 @@ class ModelConfig(_Part):
     concurrency: int | None = Field(default=None, ge=1)
     """Requests open at once; default: the model's own."""
     requests_per_minute: int | None = Field(default=None, ge=1)
+    """Requests that may begin in a minute; default: no limit of ours."""
     tokens_per_minute: int | None = Field(default=None, ge=1)
+    """Prompt and reply tokens of a minute; default: no limit of ours."""
 
 
 class StrategyConfig(_Part):
@@ -77,16 +82,19 @@ class Experiment(_Part):
     """One experiment. `samples` attempts of each strategy on each problem with each model."""
 
     name: str = Field(default="experiment", pattern=r"^[^/\x00-\x1f]*[^/.\x00-\x1f][^/\x00-\x1f]*$")
+    """Names the run directory (`runs/NAME`) where no other is given."""
     seed: int = 0
     """All draws derive from it."""
-    samples: int = Field(default=1, ge=1)
+    samples: int = Field(default=1, ge=1, le=10_000)
+    """Attempts of each strategy on each problem with each model; draws of one sample are shared by strategies."""
     iterations: int | None = Field(default=None, ge=1)
     """Candidates at most, for every strategy that takes `iterations` and whose own settings do not say."""
     workload: WorkloadConfig = Field(default_factory=WorkloadConfig)
     models: list[ModelConfig] = Field(min_length=1)
     strategies: list[StrategyConfig] = Field(min_length=1)
     sandbox: str = "auto"
-    """`docker`, `local`, `local-reduced`, `auto` (docker where an engine answers, else local), or a profile's path."""
+    """`docker`, `local`, `local-reduced`, `auto` (docker where an engine answers, else local), `any` (`auto` that goes
+    on at local-reduced where there are no namespaces), or a profile's path."""
     jobs: int = Field(default=2, ge=1)
     """Programs that run at once."""
     attempts: int = Field(default=8, ge=1)
@@ -143,12 +151,18 @@ def _item(items: list[Any], part: str, assignment: str) -> Any:
     if part.isdigit() and int(part) < len(items):
         return items[int(part)]
     for item in items:
-        if isinstance(item, dict) and part in (item.get("label"), item.get("name")):
+        if isinstance(item, dict) and part in (item.get("label"), item.get("name"), _stem(item)):
             return item
-    names = [item.get("label") or item.get("name") for item in items if isinstance(item, dict)]
+    names = [item.get("label") or _stem(item) or item.get("name") for item in items if isinstance(item, dict)]
     raise UserError(
         f"-o {assignment}: no item {part!r}; there are {', '.join(map(str, names))} (or 0 to {len(items) - 1})"
     )
+
+
+def _stem(item: dict[str, Any]) -> str | None:
+    """What a strategy that is a file is called."""
+    name = str(item.get("name", ""))
+    return Path(name).stem if name.endswith(".py") else None
 
 
 def parse(tables: Mapping[str, Any], where: str = "experiment") -> Experiment:

@@ -1,7 +1,7 @@
 """The program in a reply. An ordered list of rules, each named in the result; the program itself is never edited.
 
 1. Clean: escape codes, CR line ends, leading `<think>` sections.
-2. Marked blocks: fences, then tags (`[code]`); for style `probe`, tags first. Of several blocks the last one that
+2. Marked blocks: fences, then tags (`[code]`); `tags_first`: the other way round. Of several blocks the last one that
    defines the entry point and parses (in 119 stored replies with several such blocks that differ, the last passed the
    tests 47 times, the longest 37 times and never when the last failed); without an entry point the longest one that
    reads input, else the longest. One that defines the entry point and does not parse is taken as it is, so that the
@@ -38,16 +38,17 @@ _REFUSAL = re.compile(
 )
 
 
-def extract(reply: str, problem: Problem, finish_reason: str = "stop", style: str = "default") -> Extraction:
+def extract(reply: str, problem: Problem, finish_reason: str = "stop", *, tags_first: bool = False) -> Extraction:
     """Take the program out of a reply. Never raises, whatever the reply is.
 
-    `finish_reason` as the provider gave it ("length": cut by the token limit). `code` None says that nothing was found:
-    `detail` is then "empty", "refusal", "truncated_reply" or "prose". With a program, `detail` "truncated_reply" says
-    that its block was never closed and it is not whole.
+    `tags_first`: where a reply has tags and fences, tags count. `finish_reason` as the provider gave it ("length": cut
+    by the token limit). `code` None says that nothing was found: `detail` is then "empty", "refusal",
+    "truncated_reply" or "prose". With a program, `detail` "truncated_reply" says that its block was never closed and it
+    is not whole.
     """
     text = clean(reply)
     finder = _Finder(problem)
-    choice = finder.find(text, tags_first=style == "probe") if text.strip() else None
+    choice = finder.find(text, tags_first) if text.strip() else None
     if choice is None:
         return Extraction(None, "none", _why_none(text, finish_reason))
     tree = finder.tree(choice.code)

@@ -38,6 +38,7 @@ def plan_manifest(plan: Plan) -> dict[str, Any]:
         "name": experiment.name,
         "seed": experiment.seed,
         "specs": {name: strategy.spec for name, strategy in plan.strategies.items()},
+        "bases": {name: str(plan.base.absolute()) for name in plan.strategies},
         "workload": {"name": experiment.workload.name},
         "strategies": {name: strategy.manifest() for name, strategy in plan.strategies.items()},
         "models": {name: {"name": model.name, "params": model_params(model)} for name, model in plan.models.items()},
@@ -75,7 +76,7 @@ def merge(directory: Path, old: Mapping[str, Any] | None, new: Mapping[str, Any]
             f"{directory} holds results of another meaning; these differ: {'; '.join(differing[:6])}"
             f"{' ...' if len(differing) > 6 else ''}. Use a new --out (or a new label for the strategy or model)"
         )
-    grown = {kind: {**old.get(kind, {}), **new.get(kind, {})} for kind in ("strategies", "models", "specs")}
+    grown = {kind: {**old.get(kind, {}), **new.get(kind, {})} for kind in ("strategies", "models", "specs", "bases")}
     return {**old, **new, **grown, "name": old["name"]}
 
 
@@ -142,6 +143,8 @@ def copy_files(directory: Path, strategies: Mapping[str, PlannedStrategy]) -> No
 
 def _copy(folder: Path, name: str) -> Path:
     kind, _, rest = name.partition(":")
+    if kind == "style":
+        return folder / "feedback_templates" / rest / "style.toml"
     path = folder / ("graphs" if kind == "strategy" else "feedback_templates") / rest
     return path.with_name(path.name + (".py" if kind == "strategy" else ".j2"))
 

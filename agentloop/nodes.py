@@ -73,11 +73,11 @@ def generate(role: str = "solver") -> Node:
     return asking(node)
 
 
-def extract(style: str = "default") -> Node:
-    """Take the program out of the reply, by the rules of the style."""
+def extract(*, tags_first: bool = False) -> Node:
+    """Take the program out of the reply. `tags_first` as the style says it (`Style.tags_first`)."""
 
     async def node(state: LoopState, runtime: Runtime[LoopContext]) -> dict[str, Any]:
-        found = extract_program(state["reply"], runtime.context.problem, state["finish_reason"], style)
+        found = extract_program(state["reply"], runtime.context.problem, state["finish_reason"], tags_first=tags_first)
         rule = {"rule": found.rule, "detail": found.detail, "added": list(found.added)}
         return {"code": found.code, "extraction": rule}
 
@@ -129,7 +129,7 @@ def decide(iterations: int, on_repeat: OnRepeat = "keep", next_step: Callable[[C
         if not runtime.context.problem.visible.tests:
             return _stop(NO_VISIBLE_SUITE, "the problem has no visible test: nothing can route a repair")
         if last["outcome"] == "passed":
-            return _stop("passed", f"all {last['total']} visible tests passed")
+            return _stop("passed", f"{last['passed']} of {last['total']} visible tests passed")
         why = (
             f"{last['outcome']} {last['detail']}".strip()
             + f", {last['passed']} of {last['total']} visible tests passed"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentloop.catalog import Kit, Strategy, load_strategy, placed
+from agentloop.catalog import Kit, Strategy, load_strategy, placed, sandbox_spec
 from agentloop.config import Experiment, ModelConfig, StrategyConfig, label
 from agentloop.errors import UserError, unknown_name
 from agentloop.hashing import text_digest
@@ -67,20 +67,25 @@ class Plan:
     models: Mapping[str, ModelConfig]
 
     @property
+    def solvers(self) -> list[str]:
+        """Labels of the models that attempts are made with; the others only play roles."""
+        return [name for name, model in self.models.items() if model.solver]
+
+    @property
     def attempts(self) -> int:
         """How many attempts the plan has."""
-        return len(self.problems) * len(self.models) * len(self.strategies) * self.experiment.samples
+        return len(self.problems) * len(self.solvers) * len(self.strategies) * self.experiment.samples
 
     @property
     def calls(self) -> int:
         """Model calls at most."""
         a_problem = sum(strategy.calls for strategy in self.strategies.values())
-        return len(self.problems) * len(self.models) * self.experiment.samples * a_problem
+        return len(self.problems) * len(self.solvers) * self.experiment.samples * a_problem
 
     def cells(self) -> Iterator[Cell]:
         """Every attempt, those that share first replies side by side."""
         for problem in self.problems:
-            for model in self.models:
+            for model in self.solvers:
                 for sample in range(self.experiment.samples):
                     for strategy in self.strategies.values():
                         yield problem, model, sample, strategy
@@ -92,6 +97,9 @@ def make_plan(experiment: Experiment, base: Path) -> Plan:
     from agentloop.workloads import load, select
 
     models = {label(model): model for model in experiment.models}
+    if not any(model.solver for model in models.values()):
+        raise UserError("no model makes attempts: every one says solver = false")
+    sandbox_spec(experiment.sandbox, base)
     strategies = {}
     styles: dict[str, Style] = {}
     for config in experiment.strategies:

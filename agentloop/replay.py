@@ -8,8 +8,10 @@ directory. By default today's strategy and template files are used, so that a ch
 
 from __future__ import annotations
 
+import shutil
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentloop.attempt import Row, drive
@@ -27,8 +29,6 @@ from agentloop.store import Store
 from agentloop.types import problem_from
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from agentloop.catalog import Style
     from agentloop.progress import Observer
     from agentloop.protocols import Sandbox
@@ -86,7 +86,8 @@ def strategies_of(reading: Reading, *, frozen: bool) -> tuple[dict[str, PlannedS
         config = StrategyConfig(name=spec, label=label, settings=entry["settings"], roles=entry["roles"])
         kept = copies(reading.directory, label)
         try:
-            planned[label] = plan_strategy(config, None, None, kept if frozen else None, {} if frozen else styles)
+            base = Path(reading.manifest["bases"][label])
+            planned[label] = plan_strategy(config, None, base, kept if frozen else None, {} if frozen else styles)
         except UserError as error:
             if frozen:
                 raise
@@ -215,10 +216,18 @@ async def replay_into(directory: Path, out: Path, observer: Observer | None = No
 
     Returns the new run's summary.
     """
-    from agentloop.reader import open_run
-
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} is not an empty directory: give a new directory to drive the journal into")
+    try:
+        return await _drive_into(directory, out, observer)
+    except BaseException:
+        shutil.rmtree(out, ignore_errors=True)  # all of it is ours
+        raise
+
+
+async def _drive_into(directory: Path, out: Path, observer: Observer | None) -> Summary:
+    from agentloop.reader import open_run
+
     with open_run(directory) as reading:
         planned, _ = strategies_of(reading, frozen=True)
         finished = sorted((one for one in reading.attempts() if one.status == "done"), key=lambda one: one.id)

@@ -33,7 +33,7 @@ def build(
     graph = StateGraph(LoopState, context_schema=LoopContext)
     graph.add_node("task", nodes.prompt(kit.template(style, "task")))
     graph.add_node("generate", nodes.generate())
-    graph.add_node("extract", nodes.extract(style))
+    graph.add_node("extract", nodes.extract(tags_first=kit.style(style).tags_first))
     graph.add_node("run", nodes.run_visible())
     # Where to go after a run: "submit" when the visible suite passes or the budget is used up, else this step.
     graph.add_node("decide", nodes.decide(iterations, next_step=lambda candidate: "repair"))

@@ -148,7 +148,7 @@ def tell(data: dict[str, Any], *, full: bool = False) -> Iterator[tuple[str, str
     if chosen:
         yield from _submitted(data, chosen)
     tokens = f"{money['prompt_tokens']:,} prompt + {money['completion_tokens']:,} reply tokens"
-    yield "", f"charged: {tokens} in {money['replies']} replies"
+    yield "", f"charged: {tokens} in {money['replies']} {'reply' if money['replies'] == 1 else 'replies'}"
 
 
 def _state(data: dict[str, Any]) -> str:

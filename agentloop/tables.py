@@ -42,7 +42,8 @@ def console() -> Console:
 def render(data: dict[str, Any], screen: Console, *, short: bool = False) -> None:
     """Print a report (`agentloop.report.report`). `short`: the first table and the totals only."""
     for part in _parts(data, short):
-        screen.print(part, markup=False, highlight=False)
+        whole = bool(isinstance(part, Text) and part.no_wrap)
+        screen.print(part, markup=False, highlight=False, soft_wrap=whole)
 
 
 def _parts(data: dict[str, Any], short: bool) -> Iterator[RenderableType]:
@@ -66,9 +67,12 @@ def _parts(data: dict[str, Any], short: bool) -> Iterator[RenderableType]:
     yield from (Text(line, style="yellow") for line in _warnings(data))
     money = data["paid"]
     price = "no price known" if money["cost"] is None else _dollars(money)
-    yield Text(f"\npaid in all: {money['tokens']:,} tokens in {money['replies']:,} replies, {price}")
-    more = f"agentloop report {directory} | " if short else ""
-    yield Text(f"look next:   {more}agentloop list {directory} | agentloop show {directory} ATTEMPT")
+    replies = "reply" if money["replies"] == 1 else "replies"
+    yield Text(f"\npaid in all: {money['tokens']:,} tokens in {money['replies']:,} {replies}, {price}")
+    commands = [*(["report"] if short else []), "list", "show"]
+    for number, command in enumerate(commands):  # one a line: a narrow terminal would break them anywhere
+        more = " ATTEMPT" if command == "show" else ""
+        yield Text(f"{'' if number else 'look next:':<13}agentloop {command} {directory}{more}", no_wrap=True)
 
 
 def _head(data: dict[str, Any]) -> Iterator[Text]:

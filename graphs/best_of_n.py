@@ -25,7 +25,7 @@ def build(
     branch = StateGraph(LoopState, context_schema=LoopContext)
     branch.add_node("task", nodes.prompt(kit.template(style, "task")))
     branch.add_node("generate", nodes.generate())
-    branch.add_node("extract", nodes.extract(style))
+    branch.add_node("extract", nodes.extract(tags_first=kit.style(style).tags_first))
     branch.add_node("run", nodes.run_visible())
     compose.chain(branch, START, "task", "generate", "extract", "run", END)
 

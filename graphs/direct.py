@@ -16,7 +16,7 @@ def build(kit: Kit, *, style: str = "default") -> StateGraph[LoopState, LoopCont
     graph = StateGraph(LoopState, context_schema=LoopContext)
     graph.add_node("task", nodes.prompt(kit.template(style, "task")))
     graph.add_node("generate", nodes.generate())
-    graph.add_node("extract", nodes.extract(style))
+    graph.add_node("extract", nodes.extract(tags_first=kit.style(style).tags_first))
     graph.add_node("run", nodes.run_visible())
     graph.add_node("submit", nodes.submit("last"))
     compose.chain(graph, START, "task", "generate", "extract", "run", "submit", END)

@@ -31,7 +31,7 @@ def build(
     graph = StateGraph(LoopState, context_schema=LoopContext)
     graph.add_node("task", nodes.prompt(kit.template(style, "task")))
     graph.add_node("generate", nodes.generate())
-    graph.add_node("extract", nodes.extract(style))
+    graph.add_node("extract", nodes.extract(tags_first=kit.style(style).tags_first))
     graph.add_node("run", nodes.run_visible())
     graph.add_node("decide", nodes.decide(iterations, next_step=lambda candidate: "reflect"))
     graph.add_node("reflect", nodes.tell(kit.template(style, "reflect"), "reflector", "memory", memory, heat))

@@ -29,7 +29,7 @@ def build(
     graph = StateGraph(LoopState, context_schema=LoopContext)
     graph.add_node("task", nodes.prompt(kit.template(style, "task")))
     graph.add_node("generate", nodes.generate())
-    graph.add_node("extract", nodes.extract(style))
+    graph.add_node("extract", nodes.extract(tags_first=kit.style(style).tags_first))
     graph.add_node("run", nodes.run_visible())
     graph.add_node("decide", nodes.decide(iterations, next_step=lambda candidate: "again"))
     graph.add_node("again", nodes.restart(kit.template(style, "task"), heat))

@@ -32,7 +32,7 @@ def build(
     graph = StateGraph(LoopState, context_schema=LoopContext)
     graph.add_node("task", nodes.prompt(task))
     graph.add_node("generate", nodes.generate())
-    graph.add_node("extract", nodes.extract(style))
+    graph.add_node("extract", nodes.extract(tags_first=kit.style(style).tags_first))
     graph.add_node("run", nodes.run_visible())
     graph.add_node("decide", nodes.decide(iterations, on_repeat, next_step=lambda candidate: "explain"))
     graph.add_node("explain", nodes.tell(kit.template(style, "explain"), "explainer", "explanation"))

@@ -27,6 +27,8 @@ def assemble(
     tables = load(experiment) if experiment else {}
     base = experiment.absolute().parent if experiment else Path.cwd()
     tables.update({key: value for key, value in flags.items() if value is not None})
+    if flags["sandbox"] and flags["sandbox"].endswith(".toml"):
+        tables["sandbox"] = str(Path(flags["sandbox"]).expanduser().absolute())
     part = tables.setdefault("workload", {})
     for key in ("models", "strategies"):
         items = tables.get(key, [])
@@ -45,7 +47,8 @@ def assemble(
         tables["models"] = _chosen(tables.get("models", []), models)
     if api_base is not None:
         for model in tables.get("models", []):
-            model["api_base"] = api_base
+            if not str(model.get("name", "")).startswith(("local/", "scripted:")):  # those have no server to be at
+                model["api_base"] = api_base
     for assignment in overrides:
         override(tables, assignment)
     if not tables.get("models"):

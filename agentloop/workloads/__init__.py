@@ -32,6 +32,8 @@ def load(name: str, data: Path | None, progress: Progress = silent) -> list[Prob
         raise UserError(f"workload {name!r} holds no problem")
     seen: set[str] = set()
     for problem in problems:
+        if not problem.id.isprintable():  # ids stand in tables and file names
+            raise UserError(f"workload {name!r}: the id {problem.id!r} has characters that cannot be printed")
         if problem.id in seen:
             raise UserError(f"workload {name!r}: two problems have the id {problem.id!r}")
         seen.add(problem.id)

@@ -80,7 +80,9 @@ def test_an_error_of_a_strategys_own_is_one_line_that_says_where(
     file = study / "graphs" / "broken.py"
     node = "async def wrong(state, runtime):\n    return {'code': 1 / 0}\n\n\ndef build("
     file.write_text(
-        file.read_text().replace("def build(", node).replace('"extract", nodes.extract(style)', '"extract", wrong')
+        file.read_text()
+        .replace("def build(", node)
+        .replace("nodes.extract(tags_first=kit.style(style).tags_first)", "wrong")
     )
     done = cli(*STUDY, "--strategy", "graphs/broken.py")
     assert done.returncode != 0
