@@ -23,7 +23,8 @@ def text(run: Run, *, short: bool = False) -> str:
         render(report(reading), screen, short=short)
     assert isinstance(screen.file, StringIO)
     said = screen.file.getvalue()
-    assert max(map(len, said.splitlines())) <= 100
+    commands = "agentloop "  # to be copied whole, so never wrapped
+    assert max(len(line) for line in said.splitlines() if commands not in line) <= 100
     return " ".join(said.split())
 
 
