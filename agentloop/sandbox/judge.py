@@ -574,8 +574,8 @@ class Judge:
     def reap(self) -> bool:
         """Collect every child that ended: ours, and orphans that fell to us. True when none but the forker is left.
 
-        That is a proof: the judge is the reaper of all its descendants, so each hangs below a child of the judge. With a
-        forker there always is a child: then a look at all processes must show no other, and none may end meanwhile.
+        That is a proof: the judge is the reaper of all its descendants, so each hangs below a child of the judge. With
+        a forker there always is a child: then a look at all processes must show no other, and none may end meanwhile.
         """
         none_seen = False
         while True:

@@ -347,7 +347,7 @@ def become(line, dumpable):
 
 def reopened(number, old):
     """A standard stream as the interpreter makes it at its start."""
-    new = open(number, old.mode, -1, old.encoding, old.errors, "\n" if number else None, closefd=False)
+    new = open(number, old.mode, -1, old.encoding, old.errors, "\n", closefd=False)  # noqa: SIM115
     new.buffer.raw.name = old.name
     new.mode = old.mode
     if number == 2:
