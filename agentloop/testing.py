@@ -16,7 +16,9 @@ def sandbox_cases(*, reduced: bool = False) -> list[Case]:
     Run each job with `Sandbox.execute` on one sandbox, in order, and give its `Execution` to the check, which raises
     `AssertionError`. `reduced` leaves out the one case that needs a /dev/shm of the program's own.
     """
+    from agentloop.sandbox.cheats import cheats
     from agentloop.sandbox.conformance import SHARED_MEMORY, preflight, traps
     from agentloop.sandbox.hostile import hostile
 
-    return [case for case in (*preflight(), *traps(), *hostile()) if not (reduced and case[0] == SHARED_MEMORY)]
+    cases = (*preflight(), *traps(), *hostile(), *cheats())
+    return [case for case in cases if not (reduced and case[0] == SHARED_MEMORY)]

@@ -1,11 +1,12 @@
 """What isolation costs: tests per second through the judge, as a share of bare processes of the same interpreter.
 
-    python benchmarks/judge_overhead.py [--level namespaces|reduced] [--jobs 40] [--tests 8]
+    python benchmarks/judge_overhead.py [--sandbox docker] [--programs 100] [--rounds 5] [--others]
 
-Both sides run the same program with the same inputs on as many workers, in alternating rounds of one run, so that the
-ratio holds even where the machine's speed does not; the CPU time of each side, all its processes together, says the
-same with less noise on a busy machine. The bare side does nothing but start the interpreter, feed stdin
-and read stdout: no isolation, no limits, no clean-up, no compile step.
+Two sets: HumanEval references, one process for each assert of their hidden suites; and a program that sums its input,
+ten inputs each. The floor starts the same interpreter with the same flags for each of these tests, two at a time, feeds
+stdin and reads stdout: no isolation, no limits, no clean-up. Rounds of all ways alternate, so that the ratios (medians
+over rounds) hold even where the machine's speed does not. `--others` adds ways that are usual elsewhere: a container a
+program, a container for ten programs with an exec each, one warm container with an exec each.
 """
 
 from __future__ import annotations
@@ -13,83 +14,192 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from agentloop.catalog import root
+from agentloop.errors import AgentloopError
+from agentloop.plain import to_source
 from agentloop.sandbox.languages import PYTHON
-from agentloop.sandbox.local import LocalSandbox, command
 from agentloop.types import Job, Limits, Test
+from agentloop.verdict import judge
+from agentloop.workloads import load
 
-PROGRAM = "import sys\nprint(sum(int(word) for line in sys.stdin for word in line.split()))\n"
-ROUNDS = 5
+if TYPE_CHECKING:
+    from agentloop.protocols import Sandbox
+    from agentloop.types import Suite
+
+LANES = 2
+SUM = "import sys\nprint(sum(int(word) for line in sys.stdin for word in line.split()))\n"
+Bare = list[tuple[str, str]]
+"""Programs of the floor, one a test: source and stdin."""
 
 
-def bare(python: str, program: Path, inputs: list[str], workers: int) -> float:
-    def one(text: str) -> None:
-        done = subprocess.run(
-            [python, *PYTHON[1:], str(program)], input=text, capture_output=True, text=True, check=True
-        )
-        assert done.stdout
+def humaneval(count: int) -> tuple[list[tuple[Job, Suite]], Bare]:
+    """References with their hidden suites, and for each assert a program that says the same."""
+    jobs: list[tuple[Job, Suite]] = []
+    bare: Bare = []
+    for problem in load("humaneval", None):
+        tests = tuple(test for test in problem.hidden.tests if test.kind == "call")
+        if tests and len(jobs) < count:
+            suite = replace(problem.hidden, tests=tests)
+            jobs.append((Job("python", problem.references[0], tests, problem.limits, pool="grade"), suite))
+            bare += [(f"{problem.references[0]}\n\nprint({_call(test)})\n", "") for test in tests]
+    return jobs, bare
 
+
+def _call(test: Test) -> str:
+    named = [f"{name}={to_source(part)}" for name, part in test.input["kwargs"].items()]
+    return f"{test.input['function']}({', '.join([*map(to_source, test.input['args']), *named])})"
+
+
+def sums(count: int) -> tuple[list[tuple[Job, Suite]], Bare]:
+    """`count` programs with ten inputs each."""
+    from agentloop.types import Suite
+
+    texts = [f"{n} {n + 1}\n{n + 2}\n" for n in range(10)]
+    tests = tuple(
+        Test(str(n), "stdio", {"stdin": text}, {"stdout": f"{3 * n + 3}\n"}, "text", "") for n, text in enumerate(texts)
+    )
+    jobs = [
+        (Job("python", f"{SUM}# {n}\n", tests, Limits(), pool="grade"), Suite("hidden", tests)) for n in range(count)
+    ]
+    return jobs, [(job.program, text) for job, _ in jobs for text in texts]
+
+
+def floor(python: str, folder: Path, programs: Bare) -> float:
+    """Tests per second of bare processes, `LANES` at a time."""
+    files = []
+    for number, (source, stdin) in enumerate(programs):
+        path = folder / f"{number}.py"
+        path.write_text(source)
+        files.append((str(path), stdin))
+
+    def one(item: tuple[str, str]) -> None:
+        path, stdin = item
+        subprocess.run([python, *PYTHON[1:], path], input=stdin, capture_output=True, text=True, check=True)
+
+    with ThreadPoolExecutor(LANES) as pool, timed(len(files)) as rate:
+        list(pool.map(one, files))
+    return rate()
+
+
+async def judged(sandbox: Sandbox, jobs: list[tuple[Job, Suite]]) -> float:
+    """Tests per second through a sandbox, verdicts included; every one of them must pass."""
+
+    async def one(job: Job, suite: Suite) -> None:
+        verdict = judge(suite, await sandbox.execute(job))
+        assert verdict.outcome == "passed", verdict
+
+    with timed(sum(len(job.tests) for job, _ in jobs)) as rate:
+        await asyncio.gather(*(one(job, suite) for job, suite in jobs))
+    return rate()
+
+
+def container_each(image: str, programs: Bare) -> float:
+    """A container a program: `docker run`."""
+    with ThreadPoolExecutor(LANES) as pool, timed(len(programs)) as rate:
+        list(pool.map(lambda item: _docker(["run", "--rm", "-i", "--network=none", image], item), programs))
+    return rate()
+
+
+def exec_each(image: str, a_container: int, programs: Bare) -> float:
+    """A container for `a_container` tests at a time, an exec a test."""
+
+    def some(items: Bare) -> None:
+        start = ["docker", "run", "--rm", "-d", "--network=none", image, "sleep", "1000"]
+        name = subprocess.run(start, capture_output=True, text=True, check=True).stdout.strip()
+        for item in items:
+            _docker(["exec", "-i", name], item)
+        subprocess.run(["docker", "kill", name], capture_output=True, check=True)
+
+    groups = [programs[at : at + a_container] for at in range(0, len(programs), a_container)]
+    with ThreadPoolExecutor(LANES) as pool, timed(len(programs)) as rate:
+        list(pool.map(some, groups))
+    return rate()
+
+
+def _docker(words: list[str], item: tuple[str, str]) -> None:
+    source, stdin = item
+    command = ["docker", *words, "python3", *PYTHON[1:], "-c", source]
+    subprocess.run(command, input=stdin, capture_output=True, text=True, check=True)
+
+
+@contextmanager
+def timed(count: int) -> Iterator[Callable[[], float]]:
     begin = time.perf_counter()
-    with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(one, inputs))
-    return len(inputs) / (time.perf_counter() - begin)
+    end: list[float] = []
+    yield lambda: count / (end[0] - begin)
+    end.append(time.perf_counter())
 
 
-async def judged(sandbox: LocalSandbox, inputs: list[str], tests: int) -> float:
-    cases = [Test(str(n), "stdio", {"stdin": text}, None, "text", "") for n, text in enumerate(inputs)]
-    jobs = [Job("python", PROGRAM, tuple(cases[n : n + tests]), Limits()) for n in range(0, len(cases), tests)]
-    begin = time.perf_counter()
-    for execution in await asyncio.gather(*map(sandbox.execute, jobs)):
-        assert all(record["exit"] == 0 for record in execution.tests)
-    return len(inputs) / (time.perf_counter() - begin)
+def sandboxes(spec: str) -> dict[str, Sandbox]:
+    """The ways to compare, by name."""
+    from agentloop.sandbox import open_sandbox
+    from agentloop.sandbox.docker import DockerSandbox
+
+    if spec != "docker":
+        return {spec: open_sandbox(spec, lanes=LANES)}
+    recipe = root() / "sandboxes" / "docker"
+    return {name: DockerSandbox(recipe, lanes=LANES, interpreter=name) for name in ("new", "forked")}
 
 
-def spent() -> float:
-    """CPU seconds of this process and its children that have ended; a lane's count when the sandbox closes."""
-    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
-
-
-async def main() -> None:
+async def main() -> int:
+    """Measure and print one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--level", choices=("namespaces", "reduced"), default="namespaces")
-    parser.add_argument("--jobs", type=int, default=40)
-    parser.add_argument("--tests", type=int, default=8)
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--sandbox", default="docker")
+    parser.add_argument("--programs", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--others", action="store_true", help="also ways that are usual elsewhere (docker only)")
     options = parser.parse_args()
-    inputs = [f"{n} {n + 1}\n{n + 2}\n" for n in range(options.jobs * options.tests)]
-    sandbox = LocalSandbox(lanes=options.workers, reduced=options.level == "reduced")
-    rates: dict[str, list[float]] = {"bare": [], "judge": []}
-    cpu, begin = {"bare": 0.0, "judge": 0.0}, 0.0
-    with tempfile.TemporaryDirectory() as folder:
-        program = Path(folder) / "main.py"
-        program.write_text(PROGRAM)
-        python = command(options.level, (None, None))[0]
-        try:
-            environment = await sandbox.start()
-            await judged(sandbox, inputs[: 2 * options.tests], options.tests)
-            begin = spent()
-            for _ in range(ROUNDS):
-                before = spent()
-                rates["bare"].append(await asyncio.to_thread(bare, python, program, inputs, options.workers))
-                cpu["bare"] += spent() - before
-                rates["judge"].append(await judged(sandbox, inputs, options.tests))
-        finally:
+    ways = sandboxes(options.sandbox)
+    try:
+        for sandbox in ways.values():
+            await sandbox.start()
+        image = str(getattr(ways.get("new"), "image", ""))
+        others: dict[str, Callable[[Bare], float]] = {}
+        if options.others and image:
+            others = {
+                "container a program": partial(container_each, image),
+                "container for ten, exec each": partial(exec_each, image, 10),
+                "warm container, exec each": partial(exec_each, image, 30),
+            }
+        # The floor is the interpreter of the sandbox, where the host has it: else this one's version would be measured.
+        python = "/usr/bin/python3" if options.sandbox == "docker" else sys._base_executable  # type: ignore[attr-defined]
+        for title, (jobs, bare) in {"humaneval": humaneval(options.programs), "stdio": sums(options.programs)}.items():
+            rates: dict[str, list[float]] = {}
+            for sandbox in ways.values():
+                await judged(sandbox, jobs[:4])
+            for _ in range(options.rounds):
+                with tempfile.TemporaryDirectory() as folder:
+                    rates.setdefault("floor", []).append(await asyncio.to_thread(floor, python, Path(folder), bare))
+                for name, sandbox in ways.items():
+                    rates.setdefault(name, []).append(await judged(sandbox, jobs))
+                for name, way in others.items():
+                    rates.setdefault(name, []).append(await asyncio.to_thread(way, bare[:60]))
+            shares = {
+                name: round(statistics.median(one / base for one, base in zip(each, rates["floor"], strict=True)), 3)
+                for name, each in rates.items()
+            }
+            median = {name: round(statistics.median(each), 1) for name, each in rates.items()}
+            print(json.dumps({"set": title, "tests": len(bare), "tests_per_second": median, "share_of_floor": shares}))
+    except AgentloopError as error:
+        print(f"judge_overhead: {error}", file=sys.stderr)
+        return 1
+    finally:
+        for sandbox in ways.values():
             await sandbox.close()
-    cpu["judge"] = spent() - begin - cpu["bare"]
-    each = {key: round(1000 * seconds / (ROUNDS * len(inputs)), 1) for key, seconds in cpu.items()}
-    ratio = statistics.median(judge / plain for judge, plain in zip(rates["judge"], rates["bare"], strict=True))
-    result = {key: round(statistics.median(values), 1) for key, values in rates.items()}
-    shares = {"ratio": round(ratio, 2), "cpu_ratio": round(cpu["bare"] / cpu["judge"], 2)}
-    print(json.dumps({"isolation": environment["isolation"], "tests_per_second": result, "cpu_ms": each, **shares}))
+    return 0
 
 
 if __name__ == "__main__":

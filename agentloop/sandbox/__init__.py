@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from agentloop.types import Execution, Job, Json
 
 SPECS = ("auto", "any", "docker", "local", "local-reduced")
-PROFILE_KEYS = ("description", "backend", "recipe", "cpus", "limits")
+PROFILE_KEYS = ("description", "backend", "recipe", "cpus", "interpreter", "limits")
+INTERPRETERS = ("forked", "new")
 
 
 def open_sandbox(spec: str, *, lanes: int, progress: Callable[[str], None] = lambda line: None) -> Sandbox:
@@ -68,9 +69,11 @@ def _from_profile(path: Path, lanes: int, progress: Callable[[str], None]) -> Sa
     for key in profile:
         if key not in PROFILE_KEYS:
             raise unknown_name(f"key of sandbox profile {path}", key, PROFILE_KEYS)
-    settings: dict[str, Any] = {key: profile[key] for key in ("recipe", "cpus") if key in profile}
+    settings: dict[str, Any] = {key: profile[key] for key in ("recipe", "cpus", "interpreter") if key in profile}
     if settings and profile.get("backend") != "docker":
         raise UserError(f"sandbox profile {path}: {', '.join(settings)} are for the docker backend only")
+    if settings.get("interpreter", INTERPRETERS[0]) not in INTERPRETERS:
+        raise unknown_name(f"interpreter of sandbox profile {path}", str(settings["interpreter"]), INTERPRETERS)
     if "recipe" in settings:
         settings["recipe"] = path.resolve().parent / settings["recipe"]
         if not (settings["recipe"] / "Dockerfile").is_file():

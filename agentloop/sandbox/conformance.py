@@ -24,9 +24,19 @@ Case = tuple[str, Job, Check]
 MIB = 2**20
 LIMITS = Limits(cpu=4.0, wall=40.0, memory=160 * MIB, output=256 * 2**10, processes=32, file_size=8 * MIB)
 SHORT = Limits(cpu=0.4, wall=20.0, memory=160 * MIB, output=64 * 2**10, processes=32, file_size=8 * MIB)
-
-
 ASLEEP = replace(SHORT, wall=1.0)
+STREAMS = """
+import sys
+three = (sys.stdin, sys.stdout, sys.stderr)
+print(repr(sys.stdin.read()), sys.stdin.seekable(), sys.stdin.name, sys.stdout.mode, sys.stdout.buffer.raw.closefd)
+print([each.errors for each in three], [each.line_buffering for each in three], [each.encoding for each in three])
+print(sys.stdin is sys.__stdin__, sys.stdout is sys.__stdout__, sys.argv, __name__)
+"""
+STREAMS_ARE = """\
+'a\\r\\nb\\n' True <stdin> w False
+['surrogateescape', 'surrogateescape', 'backslashreplace'] [False, False, True] ['utf-8', 'utf-8', 'utf-8']
+True True ['main.py'] __main__
+"""
 
 
 def call(function: str, *args: Json) -> Test:
@@ -203,6 +213,7 @@ def f():
         ("main guard", job("if __name__ == '__main__': print(1)", stdio()), expect(stdout="1\n")),
         ("no main guard in a call", job("if __name__ == '__main__': 1/0\ndef f(): return 1"), expect(value=1)),
         ("200 KB on both streams", job(streams, stdio()), expect(bytes={"stdout": 200_000, "stderr": 200_000})),
+        ("streams as an interpreter has them", job(STREAMS, stdio("a\r\nb\n")), expect(stdout=STREAMS_ARE, exit=0)),
         ("bad bytes", job("import os\nos.write(1, b'a\\xff')", stdio()), expect(stdout="a\ufffd", encoding="replaced")),
         ("deep recursion", job(deep), expect(value=9000)),
         ("threads and children", job(workers), expect(value=[7, "6\n"])),

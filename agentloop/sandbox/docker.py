@@ -65,9 +65,17 @@ class DockerSandbox:
     name = "docker"
 
     def __init__(
-        self, recipe: Path, *, lanes: int, cpus: float = 1.0, progress: Callable[[str], None] = lambda line: None
+        self,
+        recipe: Path,
+        *,
+        lanes: int,
+        cpus: float = 1.0,
+        interpreter: str = "forked",
+        progress: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.recipe, self.lanes, self.cpus, self.progress = recipe, lanes, cpus, progress
+        self.interpreter = interpreter
+        """"forked": tests of Python are forks of an interpreter that stands ready; "new": each starts its own."""
         self.image = ""
         """The image's id, once started."""
         self._judge = (Path(__file__).parent / "judge.py").read_bytes()
@@ -98,6 +106,7 @@ class DockerSandbox:
             "toolchain": {"python": hello["python"]},
             "host": f"{version['Os']}/{version['Arch']}",
             "recipe": f"{engine.image_name(self.recipe)}, packages {text_digest(packages)[:12]}",
+            "interpreter": self.interpreter,
             "protocol": PROTOCOL,
             "judge": text_digest(self._judge.decode())[:12],
         }
@@ -185,6 +194,7 @@ class DockerSandbox:
             "uid": uids.program,
             "checker_uid": uids.checker,
             "cgroup": True,
+            "fork": self.interpreter == "forked",
             "isolation": {"engine": "docker"},
         }
         memory = self._lane_memory()

@@ -3,7 +3,8 @@
 Started as `python3 -I -S judge.py CONFIG`, CONFIG being a JSON object:
   "work": directory of its own (a tmpfs where possible); "uid", "checker_uid": who programs and checkers run as, or null
   to stay who the judge is; "scratch": other directories a program may write, emptied after every test (["/tmp", ...]);
-  "cgroup": true where the judge's cgroup holds the lane alone (a container); "isolation": words for `hello`.
+  "cgroup": true where the judge's cgroup holds the lane alone (a container); "isolation": words for `hello`;
+  "fork": true where tests may be forks of an interpreter that was started beforehand (see `Forker`).
 
 Wire protocol 1: JSON lines in UTF-8; host -> judge on stdin, judge -> host on stdout. It knows processes, files, pipes
 and limits and no language: what is special to one is argv and files, made by the host (`agentloop.sandbox.languages`).
@@ -14,9 +15,11 @@ job (host -> judge):
   {"id": str,
    "files": {relpath: text},            laid down in {src}, which is read-only once the build is over
    "tools": {"id": str, "files": {relpath: text}, "argv": [...], "limits": {...}},   optional: helpers in {tools}; laid
-                                        and built by argv when a lane meets this id first, kept as long as the lane
+                                        and built by argv when a lane meets this id first, kept as long as the lane;
+                                        "forker": argv of the interpreter that tests may be forks of
    "build": {"argv": [...], "limits": {...}} | null,      run once in {src}; exit status not 0 -> no test is run
-   "tests": [{"id": str, "argv": [...], "stdin": str, "channel": bool,
+   "tests": [{"id": str, "argv": [...], "forked": [...],   with a forker: its arguments instead of argv
+              "stdin": str, "channel": bool,
               "checker": null | {"argv": [...], "files": {...}, "stdin": str}}],
    "limits": {"cpu", "wall": seconds, "memory", "output", "file_size": bytes, "processes", "open_files"},
    "max_timeouts": int,                 after so many timed-out tests the others are recorded as skipped
@@ -52,6 +55,7 @@ import os
 import resource
 import selectors
 import signal
+import socket
 import stat
 import sys
 import time
@@ -176,13 +180,55 @@ class OwnUid:
             self.harden(judge, role, limits)
 
 
+class Forker:
+    """An interpreter started beforehand; each test can be a fork of it.
+
+    It holds nothing of any job: for each byte on its stdin it forks a process that calls back on the door, with the
+    judge as its parent, and is told there what to run, with which descriptors, as whom.
+    """
+
+    def __init__(self, argv: list[str], folder: str, limits: dict[str, Any]) -> None:
+        fresh(folder, 0o700, None)
+        self.stack = stack_limit(limits)
+        self.door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.door.bind(f"{folder}/door")
+        self.door.listen(1)
+        self.door.settimeout(10)
+        end, self.bell = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                os.setsid()
+                os.dup2(end, 0)
+                for number in (1, 2):
+                    os.dup2(FIRST_FD - 1, number)
+                resource.setrlimit(*self.stack)
+                os.execve(argv[0], [*argv, f"{folder}/door"], ENVIRONMENT)
+            finally:
+                os._exit(127)
+        os.close(end)
+
+    def fork(self) -> tuple[int, socket.socket]:
+        """A new process, and the line on which it waits for its orders."""
+        try:
+            os.write(self.bell, b"f")
+            line, _ = self.door.accept()
+        except OSError as error:
+            raise Unable(f"the interpreter that forks does not answer: {error}") from error
+        return int.from_bytes(line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 4), sys.byteorder), line
+
+    def close(self) -> None:
+        self.door.close()
+        os.close(self.bell)  # its stdin: it ends
+
+
 class Judge:
     """Runs jobs, one after the other. `program` and `checker` are what runs just now."""
 
     def __init__(self, config: dict[str, Any], confinement: Any = None) -> None:
         self.config, self.confinement = config, confinement or OwnUid()
-        names = ("src", "run", "checker", "tools")
-        self.src, self.cwd, self.checker_src, self.tools = (f"{config['work']}/{name}" for name in names)
+        names = ("src", "run", "checker", "tools", "fork")
+        self.src, self.cwd, self.checker_src, self.tools, self.fork = (f"{config['work']}/{name}" for name in names)
         self.tools_id = None
         self.uids: dict[str, int | None] = {"program": config.get("uid"), "checker": config.get("checker_uid")}
         self.scratch = [path for path in config.get("scratch", []) if os.path.isdir(path)]
@@ -190,6 +236,7 @@ class Judge:
         self.python = config.get("python") or sys.executable
         self.program: Process | None = None
         self.checker: Process | None = None
+        self.forker: Forker | None = None
         self.foreign: set[int] = set()
         self.input, self.jobs = bytearray(), []  # type: tuple[bytearray, list[bytearray]]
         self.selector = selectors.DefaultSelector()
@@ -222,6 +269,7 @@ class Judge:
             pass
         finally:
             self.left()
+            self.end_forker()
 
     def turn(self, timeout: float | None) -> None:
         for key, _ in self.selector.select(timeout):
@@ -267,6 +315,9 @@ class Judge:
                 raise Unable(f"tools: {record['stderr'][-2000:]}")
             hand_over(self.tools, os.getuid())
             self.tools_id = tools["id"]
+            self.end_forker()
+        if tools and "forker" in tools and self.config.get("fork"):
+            self.start_forker(tools["forker"], limits)
         self.lay(self.src, job["files"], 0o755, self.uids["program"] if build else None)
         if build:
             record, _ = self.run("build", build, build["limits"], self.src)
@@ -288,6 +339,23 @@ class Judge:
             self.say({**head, **program, **({"checker": checker} if checker else {})})
             if "stop" in job and ((checker or program)["channel"] or "").startswith(job["stop"]):
                 return
+
+    def start_forker(self, argv: list[str], limits: dict[str, Any]) -> None:
+        if self.forker and self.forker.stack != stack_limit(limits):
+            self.end_forker()  # how far a stack may grow is laid down when a process starts
+        if not self.forker:
+            self.forker = Forker([self.filled(item, self.src) for item in argv], self.fork, limits)
+
+    def end_forker(self) -> None:
+        if self.forker:
+            self.forker.close()
+            pid, self.forker = self.forker.pid, None
+            os.waitpid(pid, 0)
+
+    def filled(self, text: str, src: str) -> str:
+        for word, value in (("{src}", src), ("{tools}", self.tools), ("{python}", self.python)):
+            text = text.replace(word, value)
+        return text
 
     def lay(self, base: str, files: dict[str, str], mode: int, uid: int | None) -> None:
         """A fresh directory with these files, all given to `uid` unless that is None."""
@@ -373,11 +441,10 @@ class Judge:
     def start(self, role: str, spec: dict[str, Any], limits: Any, cwd: str, passed: dict[str, int]) -> Process:
         """Start one process; `passed` are descriptors for it by the name of the variable that tells their number."""
         src = self.checker_src if role == "checker" else self.src
-        words = {"{src}": src, "{tools}": self.tools, "{python}": self.python}
-        argv = [fill(item, words) for item in spec["argv"]]
+        launch, key = (self.launch_fork, "forked") if self.forker and "forked" in spec else (self.launch, "argv")
+        argv = [self.filled(item, src) for item in spec[key]]
         env = {**ENVIRONMENT, "HOME": cwd, "AGENTLOOP_CAP": str(limits["output"])}
         ends, streams, report = [os.memfd_create("stdin")], {}, (None, None)  # type: list[int], dict[str, Stream], Any
-        failure, failed = os.pipe()
         try:
             with open(ends[0], "wb", closefd=False) as file:
                 file.write(spec.get("stdin", "").encode(errors="surrogatepass"))
@@ -389,25 +456,10 @@ class Judge:
             names = (*["AGENTLOOP_CHANNEL"][: len(ends) - 3], *passed)
             env.update({name: str(3 + n) for n, name in enumerate(names)})
             report = os.pipe() if self.confinement.own_root else report
-            start = resource_limits(limits)
-            pid = os.fork()
-            if pid == 0:
-                try:  # as little as may be: each page that is touched here is copied
-                    os.setsid()
-                    for number, fd in enumerate((*ends, *passed.values())):
-                        os.dup2(fd, number)
-                    for number, value in start:
-                        resource.setrlimit(number, value)
-                    self.confinement.enter(self, role, limits, report[1])
-                    os.chdir(cwd)
-                    os.execve(argv[0], argv, env) if "/" in argv[0] else os.execvpe(argv[0], argv, env)
-                except BaseException as error:
-                    os.write(failed, f"{type(error).__name__}: {error}".encode())
-                finally:
-                    os._exit(127)
+            pid, failure = launch(role, argv, env, [*ends, *passed.values()], limits, cwd, report[1])
             process = Process(pid, report[0], streams)
         finally:
-            close([failed, *ends, *([report[1]] if report[1] else [])])
+            close([*ends, *([report[1]] if report[1] else [])])
         for stream in streams.values():
             self.selector.register(stream.fd, selectors.EVENT_READ, lambda s=stream: self.drain(process, s))
         message = os.read(failure, 4096)
@@ -416,6 +468,47 @@ class Judge:
             self.finish(process)
             raise Unable(f"cannot start {argv[0]}: {message.decode(errors='replace')}")
         return process
+
+    def launch(
+        self, role: str, argv: list[str], env: Any, fds: list[int], limits: Any, cwd: str, report: int | None
+    ) -> tuple[int, int]:
+        """Start a new interpreter (or whatever argv says); its pid, and a pipe that tells why if it cannot."""
+        failure, failed = os.pipe()
+        start = resource_limits(limits)
+        try:
+            pid = os.fork()
+            if pid == 0:
+                try:  # as little as may be: each page that is touched here is copied
+                    os.setsid()
+                    for number, fd in enumerate(fds):
+                        os.dup2(fd, number)
+                    for number, value in start:
+                        resource.setrlimit(number, value)
+                    self.confinement.enter(self, role, limits, report)
+                    os.chdir(cwd)
+                    os.execve(argv[0], argv, env) if "/" in argv[0] else os.execvpe(argv[0], argv, env)
+                except BaseException as error:
+                    os.write(failed, f"{type(error).__name__}: {error}".encode())
+                finally:
+                    os._exit(127)
+        finally:
+            os.close(failed)
+        return pid, failure
+
+    def launch_fork(
+        self, role: str, argv: list[str], env: Any, fds: list[int], limits: Any, cwd: str, report: int | None
+    ) -> tuple[int, int]:
+        """The same by a fork of the interpreter that stands ready."""
+        assert self.forker
+        pid, line = self.forker.fork()
+        with open(f"/proc/{pid}/oom_score_adj", "w") as file:
+            file.write("1000")
+        for number, value in [*resource_limits(limits), (resource.RLIMIT_NPROC, (limits["processes"],) * 2)]:
+            resource.prlimit(pid, number, value)
+        uid = self.uids["checker" if role == "checker" else "program"]
+        words = [cwd, str(uid), str(len(argv)), *argv, *(f"{name}={value}" for name, value in env.items())]
+        socket.send_fds(line, ["\0".join(words).encode()], fds)
+        return pid, line.detach()
 
     def drain(self, process: Process, stream: Stream) -> None:
         if not stream.drain():
@@ -479,17 +572,27 @@ class Judge:
         return its if process is self.checker else {pid: row for pid, row in everything.items() if pid not in its}
 
     def reap(self) -> bool:
-        """Collect every child that ended: ours, and orphans that fell to us. True when none is left.
+        """Collect every child that ended: ours, and orphans that fell to us. True when none but the forker is left.
 
-        That is a proof: the judge is the reaper of all its descendants, so each hangs below a child of the judge.
+        That is a proof: the judge is the reaper of all its descendants, so each hangs below a child of the judge. With
+        a forker there always is a child: then a look at all processes must show no other, and none may end meanwhile.
         """
+        none_seen = False
         while True:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
                 return True
             if pid == 0:
-                return False
+                if none_seen or not self.forker or (self.program and self.program.status is None) or self.tree():
+                    return none_seen
+                none_seen = True
+                continue
+            none_seen = False
+            if self.forker and pid == self.forker.pid:
+                self.forker.close()
+                self.forker = None
+                raise Unable("the interpreter that forks has ended")
             process = self.checker if self.checker and pid == self.checker.pid else self.program
             if process:
                 process.reaped += usage.ru_utime + usage.ru_stime
@@ -502,7 +605,7 @@ class Judge:
         """Kill a process's whole tree, or all there is; False if something is still there after 10 seconds."""
         until = time.monotonic() + 10
         while not self.reap():
-            self.foreign = set()  # a number may have been used again
+            self.foreign = {self.forker.pid} if self.forker else set()  # a number may have been used again
             for number in (signal.SIGSTOP, signal.SIGKILL):  # stopped first: none forks between look and kill
                 pids = self.tree(process)
                 for pid in pids:
@@ -628,12 +731,6 @@ def fresh(path: str, mode: int, uid: int | None) -> None:
         os.chown(path, uid, uid)
 
 
-def fill(text: str, words: dict[str, str]) -> str:
-    for word, value in words.items():
-        text = text.replace(word, value)
-    return text
-
-
 def hand_over(base: str, uid: int) -> None:
     """Give a directory and all in it to `uid`."""
     for folder, _, names in os.walk(base):
@@ -655,6 +752,10 @@ def resource_limits(limits: dict[str, Any]) -> list[tuple[int, tuple[int, int]]]
         hard = resource.getrlimit(number)[1]
         out.append((number, (value if hard < 0 else min(value, hard),) * 2))
     return out
+
+
+def stack_limit(limits: dict[str, Any]) -> tuple[int, tuple[int, int]]:
+    return next(limit for limit in resource_limits(limits) if limit[0] == resource.RLIMIT_STACK)
 
 
 def prctl(option: int, value: int) -> None:

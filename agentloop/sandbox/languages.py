@@ -53,20 +53,29 @@ def _python_tools() -> dict[str, Json]:
     """The drivers, which compile themselves when a lane first sees them."""
     files = {f"source/{name}.py": driver(f"{name}_driver") for name in ("python", "check")}
     argv = [*PYTHON, "{tools}/source/python.py", "build", "{tools}"]
-    return {"id": text_digest(json.dumps(files)), "files": files, "argv": argv, "limits": asdict(Limits())}
+    forker = [*PYTHON, "{tools}/python.pyc", "fork"]
+    tools_id = text_digest(json.dumps(files))
+    return {"id": tools_id, "files": files, "argv": argv, "limits": asdict(Limits()), "forker": forker}
 
 
 def _python_test(test: Test) -> dict[str, Json]:
-    head = {"id": test.id, "channel": True, "checker": None}
-    run = [*PYTHON, "{tools}/python.pyc"]
     if test.kind == "stdio":
-        return {**head, "argv": [*run, "stdio", "{src}"], "stdin": test.input["stdin"]}
-    if test.kind == "call":
-        return {**head, "argv": [*run, "call", "{src}"], "stdin": json.dumps(test.input)}
-    if test.checker == "in_process":
-        return {**head, "argv": [*run, "script", "{src}"], "stdin": json.dumps(test.input)}
-    checker = {"argv": [*PYTHON, "{tools}/check.pyc"], "files": {}, "stdin": json.dumps(test.input)}
-    return {**head, "argv": [*run, "serve", "{src}", test.input["function"]], "stdin": "", "checker": checker}
+        mode, stdin = ["stdio", "{src}"], test.input["stdin"]
+    elif test.kind == "call":
+        mode, stdin = ["call", "{src}"], json.dumps(test.input)
+    elif test.checker == "in_process":
+        mode, stdin = ["script", "{src}"], json.dumps(test.input)
+    else:
+        mode, stdin = ["serve", "{src}", test.input["function"]], ""
+    check = {"argv": [*PYTHON, "{tools}/check.pyc"], "files": {}, "stdin": json.dumps(test.input)}
+    return {
+        "id": test.id,
+        "channel": True,
+        "checker": check if mode[0] == "serve" else None,
+        "argv": [*PYTHON, "{tools}/python.pyc", *mode],
+        "forked": mode,
+        "stdin": stdin,
+    }
 
 
 def execution(job: Job, records: list[dict[str, Json]], seconds: float) -> Execution:

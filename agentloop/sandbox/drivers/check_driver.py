@@ -14,7 +14,7 @@ import sys
 import traceback
 
 sys.path.append(os.path.dirname(__file__))
-from python import CAP, Unplain, decode, encode  # type: ignore[import-not-found]
+from python import Unplain, decode, encode  # type: ignore[import-not-found]
 
 
 class ProgramGone(BaseException):
@@ -54,7 +54,7 @@ class Proxy:
 
     def _reply(self):
         """The value of the program's next line, and its arguments after the call; or raises what it tells."""
-        answer = self._answers.readline(3 * CAP)
+        answer = self._answers.readline(3 * int(os.environ["AGENTLOOP_CAP"]))
         if not answer.endswith(b"\n"):
             raise ProgramGone("the program's process ended before it answered")
         try:

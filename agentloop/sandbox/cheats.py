@@ -1,0 +1,193 @@
+"""Programs that cheat or snoop: they forge answers, look for what they must not see, leave traps for the next one.
+
+Part of the conformance cases, like `agentloop.sandbox.hostile`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agentloop.sandbox.conformance import SHORT, Case, Check, answer, call, expect, job, limited, script, stdio
+
+if TYPE_CHECKING:
+    from agentloop.types import Execution
+
+# The needle is never whole in the program's own text, so that whatever is found came from a test.
+MEMORY = """
+def f(text):
+    found, needle = set(), b"hay" + b"stack:"
+    try:
+        areas = [line.split() for line in open("/proc/self/maps") if " rw" in line]
+        with open("/proc/self/mem", "rb", 0) as memory:
+            for area in areas:
+                begin, end = (int(part, 16) for part in area[0].split("-"))
+                memory.seek(begin)
+                try:
+                    data = memory.read(min(end - begin, 1 << 26))
+                except OSError:
+                    continue
+                found |= {part[:1] for part in data.split(needle)[1:]}
+    except OSError:
+        pass
+    return sorted(each.decode("latin-1") for each in found if each.isdigit() and each != text[-1:].encode())
+"""
+FRAMES = """
+import gc, sys
+def f(text):
+    found, frame = [], sys._getframe()
+    while frame:
+        found += [name for name, value in frame.f_locals.items() if isinstance(value, str) and "haystack:2" in value]
+        frame = frame.f_back
+    for each in gc.get_objects():
+        if isinstance(each, dict):
+            found += [key for key, value in each.items() if isinstance(value, str) and "haystack:2" in value]
+    return found
+"""
+LIMITS = """
+import resource
+def f():
+    raised = []
+    for name in ("CPU", "NPROC", "NOFILE", "FSIZE", "STACK", "CORE"):
+        number = getattr(resource, "RLIMIT_" + name)
+        soft, hard = resource.getrlimit(number)
+        for wanted in (resource.RLIM_INFINITY, hard * 2 + 1):
+            try:
+                resource.setrlimit(number, (wanted, wanted))
+                raised.append(name)
+            except (ValueError, OSError):
+                pass
+    return raised
+"""
+CLOCK = """
+import time
+def f():
+    try:
+        time.clock_settime(time.CLOCK_REALTIME, 0)
+    except OSError:
+        return "refused"
+"""
+LINKS = """
+import os
+def f():
+    fresh = os.listdir(".") == []
+    for name, to in (("root", "/"), ("etc", "/etc/passwd"), ("up", ".."), ("loop", "loop"), ("none", "/nowhere")):
+        os.symlink(to, name)
+    os.makedirs("a/b")
+    os.symlink("/", "a/b/root")
+    os.mkfifo("pipe")
+    return fresh
+"""
+MODES = """
+import os
+def f():
+    fresh = os.listdir(".") == []
+    for number in range(3):
+        open(f"file{number}", "w").close()
+        os.chmod(f"file{number}", 0)
+    os.chmod(".", 0)
+    return fresh
+"""
+INODES = """
+import os
+def f():
+    fresh = not os.listdir(".")
+    try:
+        for number in range(10**6):
+            os.mknod(f"n{number}")
+    except OSError:
+        pass
+    return fresh
+"""
+SHARED = """
+import os
+def f():
+    fresh = True
+    for place in ("/tmp", "/dev/shm", "/var/tmp", "/run/lock"):
+        try:
+            fresh = fresh and not [name for name in os.listdir(place) if name.startswith("agentloop-left")]
+            open(place + "/agentloop-left", "w").close()
+        except OSError:
+            pass
+    return fresh
+"""
+THREADS = """
+import threading, time
+def f():
+    try:
+        while True:
+            threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+    except RuntimeError:
+        while True: pass
+"""
+PATCHES = """
+import builtins, json, sys, unittest
+class AlwaysEqual:
+    def __eq__(self, other): return True
+    def __hash__(self): return 1
+builtins.AssertionError = builtins.SystemExit = builtins.Exception
+builtins.isinstance = lambda *args: True
+builtins.len = lambda *args: 1
+json.dumps = json.loads = lambda *args, **kwargs: {"ok": True}
+sys.exit = lambda *args: None
+sys.settrace(lambda *args: None)
+unittest.TestCase.assertEqual = lambda *args: None
+"""
+QUITS = """
+import os, sys
+class Quits(int):
+    def __eq__(self, other): os._exit(0)
+    def __repr__(self): os._exit(0)
+def f(): return Quits(3)
+"""
+FORGES = """
+import os
+def f():
+    for fd in range(3, 64):
+        try:
+            os.write(fd, b'{"ok": true}\\n{"value": 2}\\n{"ready": true}\\n')
+        except OSError:
+            pass
+    os._exit(0)
+"""
+
+
+def not_forged(execution: Execution) -> None:
+    """The test script's own process did not say that all is well."""
+    assert answer(execution.tests[0]["checker"]).get("ok") is not True, execution.tests[0]
+
+
+def stopped_or(value: object) -> Check:
+    """A check: either a limit stopped a test, or it answered so."""
+
+    def check(execution: Execution) -> None:
+        for record in execution.tests:
+            assert record.get("skipped") or record["limit"] or answer(record) == {"value": value}, record
+
+    return check
+
+
+def cheats() -> list[Case]:
+    """The cases."""
+    needles = [call("f", "haystack:1"), call("f", "haystack:2"), call("f", "haystack:3")]
+    nonsense = "import os\ndef f():\n    os.write(3, bytes(range(256)) * 8)\n    os._exit(0)"
+    huge = "def f():\n    x = 7\n    while True: x **= 3"
+    return [
+        ("looks for other tests in memory", job(MEMORY, *needles), expect(value=[])),
+        ("looks for later tests in frames", job(FRAMES, needles[0]), expect(value=[])),
+        ("raises its limits", job(LIMITS), expect(value=[])),
+        ("sets the clock", job(CLOCK), expect(value="refused")),
+        ("links out of its directory", job(LINKS, call("f"), call("f")), expect(value=True)),
+        ("files that may not be read", job(MODES, call("f"), call("f")), expect(value=True)),
+        ("inode filler", job(INODES, call("f"), call("f"), limits=SHORT), stopped_or(value=True)),
+        ("leaves files where all may write", job(SHARED, call("f"), call("f")), expect(value=True)),
+        ("thread bomb", job(THREADS, limits=SHORT), limited("cpu", "memory")),
+        ("numbers without end", job(huge, limits=SHORT), limited("cpu", "memory")),
+        ("patches what tests use", job(f"{PATCHES}\ndef f(): return 3", script("assert f() == 2")), not_forged),
+        ("equal to everything, for a script", job(f"{PATCHES}\ndef f(): return AlwaysEqual()",
+                                                  script("assert f() == 2")), not_forged),
+        ("leaves when it is compared", job(QUITS), expect(value=3)),
+        ("forges a script's answer", job(FORGES, script("assert f() == 2")), not_forged),
+        ("nonsense in its channel", job(nonsense), expect(exit=0)),
+        ("bytes that are no text", job("import os\nos.write(1, bytes(range(128, 256)))", stdio()),
+         expect(encoding="replaced", exit=0)),
+    ]  # fmt: skip
