@@ -219,7 +219,7 @@ class Forker:
 
     def close(self) -> None:
         self.door.close()
-        os.close(self.bell)  # its stdin: it ends
+        os.close(self.bell)
 
 
 class Judge:
@@ -350,6 +350,7 @@ class Judge:
         if self.forker:
             self.forker.close()
             pid, self.forker = self.forker.pid, None
+            os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
 
     def filled(self, text: str, src: str) -> str:
@@ -590,9 +591,9 @@ class Judge:
                 continue
             none_seen = False
             if self.forker and pid == self.forker.pid:
-                self.forker.close()
+                self.forker.close()  # the next job starts another
                 self.forker = None
-                raise Unable("the interpreter that forks has ended")
+                continue
             process = self.checker if self.checker and pid == self.checker.pid else self.program
             if process:
                 process.reaped += usage.ru_utime + usage.ru_stime

@@ -65,8 +65,8 @@ async def sandbox(client: DockerClient) -> AsyncIterator[DockerSandbox]:
     await sandbox.close()
 
 
-@pytest.fixture(scope="module")
-def conformance(need: Callable[[str], None]) -> dict[str, str]:
+@pytest.fixture(scope="module", params=["forked", "new"])
+def conformance(need: Callable[[str], None], request: pytest.FixtureRequest) -> dict[str, str]:
     """What was wrong in each conformance case ('' for nothing), all run on one sandbox with two lanes."""
     need("docker")
 
@@ -79,7 +79,7 @@ def conformance(need: Callable[[str], None]) -> dict[str, str]:
         return ""
 
     async def run() -> dict[str, str]:
-        sandbox, cases = DockerSandbox(RECIPE, lanes=2), sandbox_cases()
+        sandbox, cases = DockerSandbox(RECIPE, lanes=2, interpreter=request.param), sandbox_cases()
         try:
             await sandbox.start()
             results = await asyncio.gather(*(one(sandbox, case) for case in cases))

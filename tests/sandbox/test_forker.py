@@ -1,0 +1,116 @@
+"""The judge's interpreter that stands ready, on a judge that the test started itself; needs root, for second uids."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentloop.errors import SandboxError
+from agentloop.sandbox import judge, local
+from agentloop.sandbox.lane import LINE_LIMIT, Lane
+from agentloop.sandbox.languages import execution, wire_job
+from agentloop.sandbox.pool import take_uids
+from agentloop.types import Execution, Job, Limits, Test
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give programs a uid of their own")
+PROGRAM = "import os, sys\ndef f(x):\n    print(x, file=sys.stderr)\n    return [x, os.getuid(), sys.argv]\n"
+
+
+@pytest.fixture
+async def lane(request: pytest.FixtureRequest) -> AsyncIterator[Lane]:
+    uids = take_uids()
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o711)
+        config = {"work": folder, "uid": uids.program, "checker_uid": uids.checker, "fork": request.param}
+        python = os.path.realpath(sys._base_executable)  # type: ignore[attr-defined]
+        if not local.reachable(python):
+            python = "/usr/bin/python3"
+        argv = [python, "-I", "-S", "-B", judge.__file__, json.dumps(config)]
+        process = await asyncio.create_subprocess_exec(*argv, stdin=-1, stdout=-1, limit=LINE_LIMIT)
+        assert process.stdin is not None
+        assert process.stdout is not None
+
+        async def kill() -> None:
+            process.kill()
+
+        lane = Lane(process.stdout, process.stdin, kill)
+        lane.hello = {"pid": process.pid, **await lane.greet()}
+        yield lane
+        process.stdin.close()
+        assert await process.wait() == 0
+        uids.release()
+
+
+def job(*values: int) -> Job:
+    tests = [Test(str(x), "call", {"function": "f", "args": [x], "kwargs": {}}, None, "equal", "") for x in values]
+    return Job("python", PROGRAM, tuple(tests), Limits())
+
+
+async def run(lane: Lane, job: Job) -> Execution:
+    records, clean = await lane.run(wire_job(job))
+    assert clean
+    return execution(job, records, 0.0)
+
+
+def forkers(lane: Lane) -> list[int]:
+    """Processes of the judge that stand ready."""
+    table = judge.processes(set())
+    return [pid for pid, row in table.items() if row[0] == lane.hello["pid"] and _words(pid)[-2:-1] == [b"fork"]]
+
+
+def _words(pid: int) -> list[bytes]:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+
+
+def plain(record: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in record.items() if key not in ("wall", "cpu", "memory")}
+
+
+@pytest.mark.parametrize("lane", [True], indirect=True)
+async def test_a_fork_runs_as_a_new_interpreter_would(lane: Lane) -> None:
+    with_fork = await run(lane, job(1, 2))
+    assert len(forkers(lane)) == 1
+    wire = copy.deepcopy(wire_job(job(1, 2)))
+    del wire["tools"]["forker"]
+    for test in wire["tests"]:
+        del test["forked"]
+    records, _ = await lane.run(wire)
+    assert [plain(record) for record in execution(job(1, 2), records, 0.0).tests] == list(map(plain, with_fork.tests))
+    assert json.loads(with_fork.tests[0]["channel"])["value"][1] >= 58000
+
+
+@pytest.mark.parametrize("lane", [True], indirect=True)
+async def test_another_stack_limit_takes_another_interpreter(lane: Lane) -> None:
+    await run(lane, job(1))
+    first = forkers(lane)
+    small = Job("python", PROGRAM, job(1).tests, Limits(memory=2**27))
+    await run(lane, small)
+    assert len(forkers(lane)) == 1
+    assert forkers(lane) != first
+
+
+@pytest.mark.parametrize("lane", [True], indirect=True)
+async def test_one_that_dies_is_a_fault_and_the_next_job_has_another(lane: Lane) -> None:
+    await run(lane, job(1))
+    (pid,) = forkers(lane)
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(SandboxError, match="does not answer"):
+        await lane.run(wire_job(job(2)))
+    assert json.loads((await run(lane, job(3))).tests[0]["channel"])["value"][0] == 3
+    assert forkers(lane) not in ([pid], [])
+
+
+@pytest.mark.parametrize("lane", [False], indirect=True)
+async def test_a_judge_may_do_without(lane: Lane) -> None:
+    await run(lane, job(1))
+    assert forkers(lane) == []
