@@ -1,7 +1,7 @@
 """What is special to a language: the argv and driver files of a job. The judge knows none of it.
 
-`wire_job` turns a `Job` into the judge's wire form, `execution` turns the judge's records into an `Execution`. Python is
-here, with its drivers; the compiled languages are a table in `agentloop.sandbox.compiled`.
+`wire_job` turns a `Job` into the judge's wire form, `execution` turns the judge's records into an `Execution`. Python
+is here, with its drivers; the compiled languages are a table in `agentloop.sandbox.compiled`.
 """
 
 from __future__ import annotations
