@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from agentloop.protocols import Sandbox
-    from agentloop.types import Json, TestVerdict
+    from agentloop.types import Execution, Json
 
 MIB = 2**20
 LIMITS = Limits(cpu=1.5, wall=60.0, memory=128 * MIB, output=64 * 2**10)
@@ -126,23 +126,23 @@ async def _check(sandbox: Sandbox, environment: dict[str, Json], language: str) 
     passed = cache_dir() / "preflight" / digest([environment, [job.program for job, _ in parts], _boot()])
     if passed.exists():
         return
-    for job, expected in parts:
-        verdict = judge(Suite("hidden", job.tests), await sandbox.execute(job))
-        for test, wanted in zip(verdict.tests, expected, strict=True):
-            if not _meets(test, wanted):
-                got = f"{test.outcome} {test.detail}".strip()
-                said = f" ({test.got.strip().splitlines()[-1][:200]})" if test.got.strip() else ""
-                raise UserError(
-                    f"the sandbox {sandbox.name} judges {language} wrongly: case {test.test!r} must be {wanted!r} "
-                    f"and is {got!r}{said}"
-                )
+    for job, wanted in parts:
+        if wrong := mismatch(job, wanted, await sandbox.execute(job)):
+            raise UserError(f"the sandbox {sandbox.name} judges programs in {language} wrongly: {wrong}")
     passed.parent.mkdir(parents=True, exist_ok=True)
     passed.touch()
 
 
-def _meets(test: TestVerdict, wanted: str) -> bool:
-    outcome, _, detail = wanted.partition(" ")
-    return test.outcome == outcome and (not detail or test.detail == detail)
+def mismatch(job: Job, wanted: list[str], execution: Execution) -> str:
+    """The first test of a job that did not come out as it must ("OUTCOME" or "OUTCOME DETAIL"), or ''."""
+    verdict = judge(Suite("hidden", job.tests), execution)
+    for test, one in zip(verdict.tests, wanted, strict=True):
+        outcome, _, detail = one.partition(" ")
+        if test.outcome != outcome or (detail and test.detail != detail):
+            got = f"{test.outcome} {test.detail}".strip()
+            said = f" ({test.got.strip().splitlines()[-1][:200]})" if test.got.strip() else ""
+            return f"case {test.test!r} must be {one!r} and is {got!r}{said}"
+    return ""
 
 
 def _boot() -> str:

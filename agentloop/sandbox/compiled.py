@@ -53,7 +53,7 @@ def _beside(limits: Limits) -> Limits:
 
 def _java(program: str, limits: Limits) -> tuple[str, ...]:
     heap = f"-Xmx{max(limits.memory // MIB, 2)}m"
-    return ("java", *_SMALL_JVM, heap, "-Xss256m", "-cp", "{src}", java_classes(program)[1])
+    return ("java", *_SMALL_JVM, heap, "-Xss128m", "-cp", "{src}", java_classes(program)[1])
 
 
 _RUST = ("rustc", "--edition", "2021", "-O", "-C", "overflow-checks=on", "--cap-lints", "allow", "--color", "never")

@@ -25,6 +25,7 @@ MAX_TIMEOUTS = 2
 PYTHON = ("{python}", "-S", "-s", "-P", "-B")
 """Only the standard library (-S: start-up in 20 ms and the same modules on every backend), no directory of the user."""
 LANGUAGES = ("python", *COMPILED)
+_NOT_FOUND = 127
 _NOT_COMPILED = '{"compile":'
 """So a driver's line begins when the program does not compile; the judge then runs no further test."""
 
@@ -103,11 +104,14 @@ def _python_test(test: Test) -> dict[str, Json]:
 
 
 def execution(job: Job, records: list[dict[str, Json]], seconds: float) -> Execution:
-    """The judge's records as evidence, one a test and in order. Raises `SandboxError` if some are missing.
+    """The judge's records as evidence, one a test and in order.
 
-    A program that a driver could not compile is a build that failed: its record, and no record of a test.
+    Raises `SandboxError` if some are missing, or if the compiler is: no compiler ends with the status of a shell that
+    found none. A program that a driver could not compile is a build that failed: its record, and no record of a test.
     """
     build = next((record["build"] for record in records if "build" in record), None)
+    if build and build["exit"] == _NOT_FOUND:
+        raise SandboxError(f"the compiler does not start: {build['stderr'].strip()[:300]}", retryable=False)
     tests = [record for record in records if "test" in record]
     for test in tests:
         if ((test.get("checker") or test).get("channel") or "").startswith(_NOT_COMPILED):
