@@ -16,7 +16,7 @@ from agentloop.types import Limits
 MIB = 2**20
 BUILD = Limits(cpu=60.0, wall=180.0, memory=1536 * MIB, output=MIB, processes=128, file_size=48 * MIB, open_files=1024)
 """What one compilation may use. It also stops a program that only wants to keep the compiler busy."""
-JVM_ROOM, JVM_THREADS = 256 * MIB, 32
+JVM_ROOM, JVM_THREADS = 384 * MIB, 32
 """What the virtual machine has beside the program's own limits: memory for itself and for stacks, threads."""
 _SMALL_JVM = ("-XX:+UseSerialGC", "-XX:-UsePerfData", "-XX:-UseContainerSupport", "-XX:ActiveProcessorCount=2")
 # Temporary files go where the result goes: the only place that may be written on every level.
