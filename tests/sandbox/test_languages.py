@@ -14,12 +14,14 @@ from agentloop import preflight
 from agentloop.errors import SandboxError, UserError
 from agentloop.sandbox.compiled import BUILD, COMPILED, java_classes
 from agentloop.sandbox.languages import execution, needs, wire_job
-from agentloop.sandbox.local import LocalSandbox
+from agentloop.sandbox.local import LocalSandbox, available
 from agentloop.testing import language_cases
 from agentloop.types import Job, Limits, Test
 from tests.sandbox import run_languages
 from tests.sandbox.conftest import Run
 
+NAMESPACES = available()["namespaces"]
+namespaces = pytest.mark.skipif(bool(NAMESPACES), reason=f"namespaces: {NAMESPACES}")
 LEVELS = [("local", True), ("local", False), ("local-reduced", True), ("local-reduced", False)]
 
 
@@ -105,6 +107,7 @@ def test_a_missing_compiler_is_no_compile_error() -> None:
         execution(job("rust"), [record], 0.1)
 
 
+@namespaces
 async def test_a_missing_compiler_is_told_before_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(COMPILED, "rust", replace(COMPILED["rust"], version=("rustc-0", "--version")))
     sandbox = LocalSandbox(lanes=1)
@@ -117,6 +120,7 @@ async def test_a_missing_compiler_is_told_before_a_run(monkeypatch: pytest.Monke
     assert "apt install rustc" in str(caught.value)
 
 
+@namespaces
 async def test_a_pass_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENTLOOP_CACHE", str(tmp_path))
     sandbox = LocalSandbox(lanes=1)
