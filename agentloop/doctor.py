@@ -47,7 +47,7 @@ def _sandboxes() -> Iterator[Check]:
     if docker.engine is None:
         yield Check("sandbox", "docker", False, docker.why, "start the engine (on Debian: apt install docker.io)")
     else:
-        image = "image built" if docker.built else "its image is built at the first run (a minute or two)"
+        image = "image built" if docker.built else "its image is built at the first run (a few minutes)"
         yield Check("sandbox", "docker", True, f"engine {docker.engine}, {image}")
     for level, why in local.available().items():
         yield Check("sandbox", LEVELS[level], not why, why or "works here", local.mend())

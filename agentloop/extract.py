@@ -9,6 +9,7 @@
 3. No such block: the whole reply if it is the program, else the largest run of lines that is.
 4. A body without its `def` goes behind the problem's stub.
 5. Else a `def` of the entry point that does not parse, or a marked block without it, is taken as it is.
+   Programs in other languages than Python are chosen by tag and `main`: see `agentloop.marked`.
 6. Imports and helpers of the statement that the program uses and lacks are put before it, and listed.
 
 Parsing is bounded by a budget, so any reply takes linear time; see `agentloop.program.parse`.
@@ -22,13 +23,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from agentloop.blocks import Block, clean, extended, fenced, is_code_line, regions, tagged
+from agentloop.marked import choose
 from agentloop.program import parse, parse_cost
 from agentloop.types import Extraction, Problem
 
 BUDGET, ATTEMPTS = 60_000, 40
 """What all parsing of one reply may cost, in `parse_cost`'s units (about 40 ms at most, some 15 ms for usual code), and
 how many texts are parsed."""
-_LANGUAGE_TAGS = {"python": frozenset({"python", "python3", "py", "py3", "python-repl", "pycon", ""})}
+_PYTHON_TAGS = frozenset({"python", "python3", "py", "py3", "python-repl", "pycon", ""})
 _LEAVES = re.compile(r"^[ \t]*(?:return|yield|raise)\b", re.MULTILINE)
 _READS = re.compile(r"\binput\(|\bstdin\b|\bopen\(0")
 _REFUSAL = re.compile(
@@ -51,9 +53,12 @@ def extract(reply: str, problem: Problem, finish_reason: str = "stop", *, tags_f
     choice = finder.find(text, tags_first) if text.strip() else None
     if choice is None:
         return Extraction(None, "none", _why_none(text, finish_reason))
-    tree = finder.tree(choice.code)
-    broken = tree is None and problem.language == "python" and choice.code not in finder.unread
-    cut = broken and (finish_reason == "length" or not choice.closed)
+    tree = finder.tree(choice.code) if problem.language == "python" else None
+    if problem.language == "python":
+        broken = tree is None and choice.code not in finder.unread
+        cut = broken and (finish_reason == "length" or not choice.closed)
+    else:
+        cut = finish_reason == "length" and not choice.closed
     added: tuple[str, ...] = ()
     code = choice.code
     if tree is not None and problem.prelude and choice.rule != "body":
@@ -83,7 +88,7 @@ class _Finder:
         fences, tags = fenced(text), tagged(text)
         marked = tags or fences if tags_first else fences or tags
         if self.problem.language != "python":
-            return max(marked, key=self.other_language, default=None)
+            return choose(marked, text, self.problem.language)
         best = self.best(marked) or self.best([*tags, *fences])
         best = best or self.best(extended(text)) or self.best(map(self.trimmed, fences))
         broken = [block for block in marked if self.has_def(block.code) and block.rule != "before_fence"]
@@ -183,11 +188,7 @@ class _Finder:
     def guess(self, block: Block) -> tuple[bool, bool, bool]:
         """How likely a block that lacks the entry point is meant to be the program; of equals the last one counts."""
         plain = block.rule in ("fence", "fence_unclosed", "tag", "tag_unclosed")
-        return plain, block.tag in _LANGUAGE_TAGS["python"], "def " in block.code
-
-    def other_language(self, block: Block) -> tuple[bool, int]:
-        language = self.problem.language
-        return block.tag in _LANGUAGE_TAGS.get(language, {language}), len(block.code)
+        return plain, block.tag in _PYTHON_TAGS, "def " in block.code
 
     def unnamed(self, blocks: list[Block]) -> Block | None:
         """Code without a mark that does not define the entry point, such as a function under another name."""

@@ -11,6 +11,7 @@ import re
 import warnings
 
 from agentloop.hashing import text_digest
+from agentloop.tokens import tokens
 from agentloop.types import SuiteVerdict
 
 MAX_COST = 400_000
@@ -52,9 +53,12 @@ def parse(source: str) -> ast.Module | None:
 def ast_digest(source: str, language: str) -> str:
     """Identity of a program: equal for two programs that differ in comments and white space only.
 
-    `ast:HEX` for Python that parses; else `text:HEX` of the text without white space at line ends and empty lines.
+    `ast:HEX` for Python that parses, `text:HEX` of the text without white space at line ends and empty lines for Python
+    that does not, `tokens:HEX` for other languages.
     """
-    tree = parse(source) if language == "python" else None
+    if language != "python":
+        return "tokens:" + text_digest("\n".join(tokens(source)))
+    tree = parse(source)
     if tree is not None:
         return f"ast:{_tree_digest(tree)}"
     lines = [line.rstrip() for line in source.splitlines()]

@@ -293,6 +293,7 @@ def _check_room(directory: Path) -> None:
 
 async def _start_sandbox(stack: AsyncExitStack, plan: Plan, observer: Observer) -> tuple[Sandbox, dict[str, Any]]:
     from agentloop.catalog import sandbox_spec
+    from agentloop.preflight import start
     from agentloop.sandbox import open_sandbox
 
     observer.event("phase", text=f"starting sandbox {plan.experiment.sandbox}")
@@ -302,7 +303,7 @@ async def _start_sandbox(stack: AsyncExitStack, plan: Plan, observer: Observer) 
         progress=lambda line: observer.event("phase", text=f"sandbox: {line}"),
     )
     stack.push_async_callback(sandbox.close)
-    environment = await sandbox.start()
+    environment = await start(sandbox, {problem.language for problem in plan.problems})
     observer.event("notice", text=f"sandbox: {environment['isolation']}")
     return sandbox, environment
 

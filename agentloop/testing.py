@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from agentloop.sandbox.conformance import Case
+    from agentloop.protocols import Sandbox
+    from agentloop.sandbox.conformance import Case, Check
+    from agentloop.types import Execution, Job
 
-__all__ = ["sandbox_cases"]
+__all__ = ["language_cases", "sandbox_cases", "why_not"]
 
 
 def sandbox_cases(*, reduced: bool = False) -> list[Case]:
@@ -22,3 +24,32 @@ def sandbox_cases(*, reduced: bool = False) -> list[Case]:
 
     cases = (*preflight(), *traps(), *hostile(), *cheats())
     return [case for case in cases if not (reduced and case[0] == SHARED_MEMORY)]
+
+
+def language_cases(language: str) -> list[Case]:
+    """The conformance cases of programs in one language, as (name, job, check), to be run like those above.
+
+    They compare verdicts, which must be the same on every backend. Where `why_not` has something to say, skip them.
+    """
+    from agentloop.preflight import broken, mismatch, probe
+    from agentloop.sandbox.compiled import COMPILED
+    from agentloop.sandbox.compiled_cases import compiled
+
+    def checking(job: Job, wanted: list[str]) -> Check:
+        def check(execution: Execution) -> None:
+            wrong = mismatch(job, wanted, execution)
+            assert not wrong, wrong
+
+        return check
+
+    cases = [(f"the probe in {language}", *probe(language)), (f"a broken program in {language}", *broken(language))]
+    cases += compiled(language) if language in COMPILED else []
+    return [(name, job, checking(job, wanted)) for name, job, wanted in cases]
+
+
+async def why_not(sandbox: Sandbox, language: str) -> str:
+    """Why programs in a language do not run in a started sandbox (it has no compiler), or ''."""
+    from agentloop.preflight import missing, toolchains
+
+    works, text = (await toolchains(sandbox, [language])).get(language, (True, ""))
+    return "" if works else missing(sandbox.name, language, text)

@@ -26,6 +26,13 @@ _SIGNALS = {
     31: "SIGSYS",
 }  # fmt: skip
 _EXCEPTION = re.compile(r"^((?:\w+\.)*[A-Z]\w*)(?::|$)")
+_JAVA = re.compile(r'^Exception in thread "[^"\n]*" ((?:\w+\.)*[\w$]+)', re.MULTILINE)
+_PANIC = re.compile(r"^thread '[^'\n]*'(?: \(\d+\))? panicked at ", re.MULTILINE)
+_COMPILER = re.compile(
+    r"^(?:[^\s:]+:(?:\d+:){0,2} )?(?:fatal )?(error(?:\[\w+\])?: .*)$"
+    r"|^.*\b(undefined reference to .*|multiple definition of [^;\n]*)",
+    re.MULTILINE,
+)
 _LIMITS: dict[str, tuple[Outcome, str]] = {
     "cpu": ("timeout", "cpu_limit"),
     "wall": ("timeout", "wall_limit"),
@@ -73,6 +80,8 @@ def _build(record: dict[str, Json] | None) -> _Result | None:
         return "compile_error", f"build_{record['limit']}_limit", _tail(stderr)
     if record["signal"] is not None:
         return "compile_error", _signal(record["signal"]), _tail(stderr)
+    if error := _COMPILER.search(stderr):  # a compiler's first error counts; a traceback's last line does
+        return "compile_error", (error[1] or error[2]).rstrip(), _head(stderr[error.start() :])
     return "compile_error", exception_name(stderr) or f"exit {record['exit']}", _tail(stderr)
 
 
@@ -106,7 +115,7 @@ def _stdio(test: Test, record: dict[str, Json]) -> _Result:
         answer = _answer(record)  # the driver tells of an exception that nobody caught
         if answer is not None and "exception" in answer:
             return _raised(answer["exception"])
-        detail = exception_name(record["stderr"]) or f"exit {record['exit']}"
+        detail = _last_words(record["stderr"]) or f"exit {record['exit']}"
         return "runtime_error", detail, _tail(record["stderr"] or record["stdout"])
     assert test.expected is not None
     agrees = text_agrees(test.checker, record["stdout"], test.expected["stdout"])
@@ -191,8 +200,27 @@ def exception_name(stderr: str) -> str:
     return (matches[0] if header else matches[-1]).rpartition(".")[2]
 
 
+def _last_words(stderr: str) -> str:
+    """What a program that gave up said of the reason: an exception's name, `panic`, or '' if nothing.
+
+    A Java heap has the size of the memory limit, so the program that finds it full is over that limit.
+    """
+    if java := _JAVA.search(stderr):
+        name = java[1].rpartition(".")[2]
+        return "memory_limit" if name == "OutOfMemoryError" else name
+    return "panic" if _PANIC.search(stderr) else exception_name(stderr)
+
+
 def _signal(number: int) -> str:
     return _SIGNALS.get(number, f"signal {number}")
+
+
+def _head(text: str, limit: int = 1200) -> str:
+    """The beginning of a compiler's messages: 20 lines and at most `limit` characters, to the end of a line."""
+    lines = text.rstrip().splitlines()[:20]
+    while len(lines) > 1 and sum(map(len, lines)) + len(lines) > limit:
+        lines.pop()
+    return "\n".join(lines)
 
 
 def _tail(text: str, limit: int = 1200) -> str:

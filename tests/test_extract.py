@@ -222,6 +222,38 @@ def test_other_languages_are_chosen_by_their_tag() -> None:
     assert extract(reply, cpp).code == "int main() {}\n"
 
 
+MAINS = {
+    "c": '#include <stdio.h>\nint main(void) { puts("a"); }\n',
+    "cpp": "#include <iostream>\nusing namespace std;\nint main() { cout << 1; }\n",
+    "java": "import java.util.*;\n\npublic class A {\n    public static void main(String[] a) { }\n}\n",
+    "rust": 'use std::io;\n\nfn main() {\n    println!("a");\n}\n',
+}
+WORDS = {"c": ("c", "C"), "cpp": ("cpp", "c++", "C++"), "java": ("java", "Java"), "rust": ("rust", "rs")}
+
+
+@pytest.mark.parametrize("language", MAINS)
+def test_programs_in_other_languages(language: str) -> None:
+    one, code = problem(interface="stdio", entry_point=None, language=language), MAINS[language]
+    for word in WORDS[language]:
+        assert extract(f"So:\n```{word}\n{code}```\nDone.", one).code == code
+    part = "x" * 200
+    for reply, rule in (
+        (f"```\n{code}```\nIt prints:\n```\na\n```", "fence"),
+        (f"```{language}\n// first a part\n{part}\n```\nThe whole:\n```{language}\n{code}```", "fence"),
+        (f"```{language}\n{code}```\nRun it:\n```sh\n./main < {part}\n```", "fence"),
+        (f"```\n{language}\n{code}```", "fence"),
+        (f"[code]\n{code}[/code]", "tag"),
+        (f"```{language}\n{code}", "fence_unclosed"),
+        (f"Here it is.\n\n{code}\nThat was it.", "region"),
+        (code, "region"),
+    ):
+        found = extract(reply, one)
+        assert (found.code, found.rule, found.detail) == (code, rule, ""), reply
+    assert extract(f"```{language}\n{code}", one, "length").detail == "truncated_reply"
+    assert extract("It cannot be done.", one).code is None
+    assert extract("```python\nprint(1)\n```", one).code is None
+
+
 LONG = 200_000
 HOSTILE = {
     "fences": "```\n", "fences with text": "```\nx\n", "statements": "x = 1\n", "defs": CODE, "tags": "[code]x[/code]",

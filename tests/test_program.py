@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentloop.program import ast_digest, failure_signature, parse
+from agentloop.tokens import tokens
 from agentloop.types import SuiteVerdict, TestVerdict
 
 SOURCE = "def f(x, y=1):\n    return x + y  # sum\n"
@@ -52,8 +53,31 @@ def test_fields_and_lists_do_not_run_into_each_other() -> None:
     assert ast_digest("x: int", "python") != ast_digest("x = int", "python")
 
 
-def test_other_languages_and_broken_text_are_compared_as_text() -> None:
-    assert ast_digest("int main() {}  \n\n", "cpp") == ast_digest("int main() {}", "cpp")
+def test_other_languages_are_compared_by_their_tokens() -> None:
+    one = '#include <map>\n#define A 1\nint main(){auto s="/* no comment */";char c=\'"\';return a&&b;} // end'
+    other = '  #include   <map>\n#define A 1\n\n/* a\nb */ int main ( ) {\n  auto s = "/* no comment */";\n'
+    other += "  char c = '\"';\n  return a && b;\n}\n"
+    assert ast_digest(one, "cpp") == ast_digest(other, "cpp")
+    assert ast_digest(one, "cpp").startswith("tokens:")
+    for old, new in (("no comment", "no  comment"), ("a&&b", "a& &b"), ("int main", "intmain"), ("A 1\n", "A 1 ")):
+        assert ast_digest(one, "cpp") != ast_digest(one.replace(old, new), "cpp")
+    raw = "fn f<'a>(x: &'a str) -> char { let s = r#\"a // \"b\"#; '\\'' }"
+    assert list(tokens(raw)) == [
+        "fn", "f", "<", "'", "a", ">", "(", "x", ":", "&", "'", "a", "str", ")", "->", "char", "{", "let", "s", "=",
+        'r#"a // "b"#', ";", "'\\''", "}",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "unit", ['r#"', "/*", '"""', 'R"a(', "'", '"', "#", "\n#a\\", "r##", " ", "\n", "//", "'\\", "x"]
+)
+def test_tokens_take_linear_time(unit: str) -> None:
+    started = time.process_time()
+    list(tokens(unit * (300_000 // len(unit))))
+    assert time.process_time() - started < 3
+
+
+def test_broken_text_is_compared_as_text() -> None:
     assert ast_digest("def f(:\n", "python") == ast_digest("def f(:  \n\n", "python")
     assert ast_digest("def f(:\n", "python").startswith("text:")
     assert ast_digest("x", "cpp") != ast_digest("x", "python")

@@ -77,7 +77,15 @@ SYNTAX = '  File "main.py", line 1\n    def f(:\n          ^\nSyntaxError: inval
         (record(exit=None, signal=9, limit="wall"), "build_wall_limit"),
         (record(exit=None, signal=9, limit="memory"), "build_memory_limit"),
         (record(exit=None, signal=11), "SIGSEGV"),
-        (record(exit=2, stderr="main.cpp:1:5: error: expected ';'"), "exit 2"),
+        (record(exit=1, stderr="a.cpp: In function 'f':\na.cpp:1:5: error: expected ';'"), "error: expected ';'"),
+        (record(exit=1, stderr="a.c:1:10: fatal error: x.h: No such file\n"), "error: x.h: No such file"),
+        (record(exit=1, stderr="Main.java:3: error: cannot find symbol\n  x\n"), "error: cannot find symbol"),
+        (record(exit=1, stderr="error[E0308]: mismatched types\n --> main.rs:1:1"), "error[E0308]: mismatched types"),
+        (
+            record(exit=1, stderr="a.c:(.text+0x5): undefined reference to `f'\ncollect2: error: ld returned 1"),
+            "undefined reference to `f'",
+        ),
+        (record(exit=2, stderr="no word of the reason"), "exit 2"),
     ],
 )
 def test_a_failed_build_is_a_compile_error_of_every_test(build: dict[str, Any], detail: str) -> None:

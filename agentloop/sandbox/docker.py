@@ -21,6 +21,7 @@ from agentloop.errors import SandboxError, UserError
 from agentloop.hashing import text_digest
 from agentloop.sandbox import engine
 from agentloop.sandbox.lane import LINE_LIMIT, PROTOCOL
+from agentloop.sandbox.languages import needs
 from agentloop.sandbox.pool import Pool, Uids, take_uids
 from agentloop.types import Job, Limits, Test
 
@@ -113,11 +114,12 @@ class DockerSandbox:
 
     async def execute(self, job: Job) -> Execution:
         """See `Sandbox.execute`. Raises `UserError` for a limit that no lane can give."""
-        if 2 * job.limits.processes > PIDS:
-            raise UserError(f"limits.processes is {job.limits.processes}; the docker sandbox gives up to {PIDS // 2}")
+        memory, processes = needs(job)
+        if 2 * processes > PIDS:
+            raise UserError(f"limits.processes is {processes}; the docker sandbox gives up to {PIDS // 2}")
         async with self._growing:  # a job that needs no more waits too: its lane may still have the old limit
-            if job.limits.memory > self._program_memory:
-                await self._call(self._grow, job.limits.memory)
+            if memory > self._program_memory:
+                await self._call(self._grow, memory)
         return await self._pool.run(job)
 
     async def close(self) -> None:

@@ -116,7 +116,7 @@ def ensure_image(client: DockerClient, recipe: Path, progress: Callable[[str], N
     name = image_name(recipe)
     with faults("look for the image"), contextlib.suppress(docker.errors.ImageNotFound):
         return str(client.images.get(name).id)
-    progress(f"building {name} from {recipe / 'Dockerfile'} (once; a minute or two)")
+    progress(f"building {name} from {recipe / 'Dockerfile'} (once; a few minutes)")
     failure = ""
     with faults(f"build {name}"):
         for event in client.api.build(path=str(recipe), tag=name, rm=True, forcerm=True, decode=True, timeout=1800):
