@@ -61,7 +61,7 @@ def _python_test(test: Test) -> dict[str, Json]:
     run = [*PYTHON, "{tools}/python.pyc"]
     if test.kind == "stdio":
         return {**head, "argv": [*run, "stdio", "{src}"], "stdin": test.input["stdin"]}
-    if test.kind == "call":
+    if test.kind in ("call", "calls"):
         return {**head, "argv": [*run, "call", "{src}"], "stdin": json.dumps(test.input)}
     if test.checker == "in_process":
         return {**head, "argv": [*run, "script", "{src}"], "stdin": json.dumps(test.input)}

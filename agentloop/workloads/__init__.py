@@ -15,7 +15,7 @@ from agentloop.fetch import Progress, silent
 from agentloop.hashing import digest
 from agentloop.types import Problem
 
-BUILT_IN = ("humaneval", "jsonl", "mbpp")
+BUILT_IN = ("humaneval", "humanevalplus", "jsonl", "mbpp", "mbppplus")
 GROUP = "agentloop.workloads"
 """Entry points of other packages: a function `load(data: Path | None) -> Iterable[Problem]`."""
 
@@ -52,6 +52,10 @@ def _source(name: str, data: Path | None, progress: Progress) -> Iterable[Proble
         from agentloop.workloads import mbpp
 
         return mbpp.load(data)
+    if name in ("humanevalplus", "mbppplus"):
+        from agentloop.workloads import plus
+
+        return plus.load_humaneval(data) if name == "humanevalplus" else plus.load_mbpp(data)
     if name == "jsonl":
         from agentloop.workloads import jsonl
 

@@ -3,6 +3,7 @@
   build   compile the drivers in FOLDER/source into FOLDER, once per lane
   stdio   run main.py of FOLDER as `__main__`
   call    read {"function", "args", "kwargs"} from stdin, load main.py as module `solution`, call, write one line
+          (or {"function", "calls": JSON text of a list of args}: one line a call, up to the first that raises)
   script  read {"code", "function"} from stdin, load main.py, run the code in the same process (trust `in_process`)
   serve   load main.py, then answer calls ({"args", "kwargs"} a line) of a checker with one line each
 
@@ -314,7 +315,12 @@ def main(mode, folder, name=""):
         sys.stderr.write(text)
         sys.exit(1)
     if mode == "call":
-        channel.write(answer(module.__dict__[name], request) + "\n")
+        calls = [{"args": args, "kwargs": {}} for args in parse(request["calls"])] if "calls" in request else [request]
+        for each in calls:
+            line = answer(module.__dict__[name], each)
+            channel.write(line + "\n")
+            if line.startswith('{"exception"'):
+                break
     elif mode == "script":
         channel.write(judged(request["code"], module) + "\n")
     else:
