@@ -48,9 +48,9 @@ class Test:
     `expected` by kind: `stdio` {"stdout": str}; `call` {"value": plain}; `calls` {"values": JSON text}; `script`
     None.
     `checker`: stdio "text" (trailing white space ignored), "exact", "tokens", "float:TOL"; call and calls "equal",
-    "equal:CONVERSION", "is", "truthy", "falsy", "close:TOL", "less:TOL", "isclose:REL:ABS", "evalplus:TOL", "match"
-    (all in `agentloop.compare`); script "script" (a process of its own) or "in_process" (beside the program, `trust`
-    tells).
+    "equal:CONVERSION", "is", "truthy", "falsy", "close:TOL", "less:TOL", "isclose:REL:ABS", "json", "evalplus:TOL",
+    "match" (all in `agentloop.compare`); script "script" (a process of its own) or "in_process" (beside the program,
+    `trust` tells).
     """
 
     __test__ = False  # not a test class of pytest
