@@ -17,6 +17,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,9 @@ RESULTS = 48 * 2**10
 """Characters of the expected results of one test at most: a right program's answers fit its channel."""
 LIMITS = Limits(cpu=10.0, wall=40.0)
 """Of a test, that is of up to a hundred calls."""
+COMPUTED, LARGEST = replace(LIMITS, output=2**20), 100_000
+"""Where expected results are computed beside the program: limits of a test, and the largest argument that is kept. (A
+handful of inputs of 1,000,000 ask for results of up to 15 MB, which measure speed.)"""
 _TOKEN = re.compile(
     r"""'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+"|\(|,?\)|-?\b(?:inf|nan)\b|\b(?:True|False|None)\b"""
     r"""|(?<![\w.])-?\d{16,}(?![\w.])"""
@@ -77,18 +81,21 @@ def _humaneval(place: str, record: Record) -> Problem:
     )
     parameters, prelude, docstring = statement_parts(place, prompt, entry)
     visible, notes = visible_suite(id, docstring, entry, parameters)
+    hidden, dropped = _hidden(place, test, entry)
+    if dropped:
+        notes += (f"inputs over {LARGEST:,} left out: {dropped}",)
     return Problem(
         id=id,
         workload="humanevalplus",
         statement=prompt,
         interface="function",
         visible=Suite("visible", visible),
-        hidden=Suite("hidden", _hidden(place, test, entry)),
+        hidden=Suite("hidden", hidden),
         entry_point=entry,
         prelude=prelude,
         stub=prompt,
         references=(prompt + solution,),
-        limits=LIMITS,
+        limits=COMPUTED if hidden[0].kind == "script" else LIMITS,
         notes=notes,
     )
 
@@ -104,22 +111,23 @@ def _mbpp(place: str, record: Record) -> Problem:
         statement=f"{field(place, record, 'prompt', str).strip()}\nYour code should pass this test:\n{asserts[0]}\n",
         interface="function",
         visible=Suite("visible", (assert_test("v1", asserts[0], conditions[0], entry, "", imports),)),
-        hidden=Suite("hidden", _hidden(place, field(place, record, "test", str), entry)),
+        hidden=Suite("hidden", _hidden(place, field(place, record, "test", str), entry)[0]),
         entry_point=entry,
         references=(field(place, record, "code", str),),
         limits=LIMITS,
     )
 
 
-def _hidden(place: str, source: str, entry: str) -> tuple[Test, ...]:
-    """The tests of a `test` field: literals `inputs` and `results`, and how they are compared."""
+def _hidden(place: str, source: str, entry: str) -> tuple[tuple[Test, ...], int]:
+    """The tests of a `test` field (literals `inputs` and `results`, and how they are compared), and inputs left out."""
     texts = dict(re.findall(r"^[ ]*(inputs|results) = (\[.*\])$", source, re.MULTILINE))
     code = re.sub(r"^([ ]*)(inputs|results) = \[.*\]$", r"\1\2 = []", source, flags=re.MULTILINE)
     if "inputs" not in texts:
         raise UserError(f"{place}: field 'test' has no line 'inputs = [...]'")
     inputs = [_list(each) for each in literal(place, texts["inputs"])]
     if "results" not in texts or "_poly(" in code:
-        return tuple(_scripts(code, inputs, entry))
+        kept = [each for each in inputs if not (isinstance(each[0], int) and each[0] > LARGEST)]
+        return tuple(_scripts(code, kept, entry)), len(inputs) - len(kept)
     found = re.search(r"\bassertion\(.*, exp, ([\d.e-]+)\)\s*$", code)
     if found is None:
         raise UserError(f"{place}: field 'test' does not end with assertion(..., exp, ATOL)")
@@ -131,7 +139,7 @@ def _hidden(place: str, source: str, entry: str) -> tuple[Test, ...]:
         checker, results = "equal:set", [encode(set(decode(each))) for each in results]
     if len(inputs) != len(results):
         raise UserError(f"{place}: field 'test' has {len(inputs)} inputs and {len(results)} results")
-    return tuple(_batches(inputs, results, entry, checker))
+    return tuple(_batches(inputs, results, entry, checker)), 0
 
 
 def _batches(inputs: list[list[Json]], results: list[Json], entry: str, checker: str) -> Iterator[Test]:
@@ -160,8 +168,8 @@ def _scripts(code: str, inputs: list[list[Json]], entry: str) -> Iterator[Test]:
         loop = f"for xs, in inputs:\n    assert abs(_poly(xs, {entry}(list(xs)))) <= 1e-4"
     else:
         loop = f"for inp in inputs:\n    assert agrees({entry}(*inp), ref_func(*inp))"
-    for number, start in enumerate(range(0, len(inputs), CALLS), 1):
-        part = [decode(each) for each in inputs[start : start + CALLS]]
+    for number, start in enumerate(range(0, len(inputs), CALLS // 4), 1):
+        part = [decode(each) for each in inputs[start : start + CALLS // 4]]
         yield script_test(
             f"h{number}", "\n".join([*helpers, _AGREES, f"inputs = {part!r}", loop]), entry, show=cap(loop)
         )
