@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "run"]
+__all__ = ["__version__", "judge_programs", "run"]
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from agentloop.judging import Judged, SuiteName
     from agentloop.progress import Observer
     from agentloop.runner import Summary
 
@@ -32,3 +33,33 @@ def run(
     base = Path.cwd() if isinstance(experiment, dict) else Path(experiment).absolute().parent
     plan = planning.make_plan(config.parse({**tables, **overrides}), base)
     return asyncio.run(runner.run(plan, Path(out), observer))
+
+
+def judge_programs(
+    programs: str | Path,
+    out: str | Path,
+    *,
+    workload: str = "humaneval",
+    data: str | Path | None = None,
+    suite: SuiteName = "hidden",
+    sandbox: str = "auto",
+    jobs: int = 2,
+    observer: Observer | None = None,
+) -> Judged:
+    """Judge the stored programs of a JSON lines file into the file `out`, as `agentloop judge` does; goes on with it.
+
+    Raises `agentloop.errors.UserError` for bad input before anything runs, `SandboxError` if the sandbox cannot be
+    started. Blocking; inside a running event loop await `agentloop.judging.judge_programs`.
+    """
+    import asyncio
+    from pathlib import Path
+
+    from agentloop import judging, workloads
+    from agentloop import sandbox as sandboxes
+
+    problems = workloads.load(workload, Path(data) if data else None)
+    opened = sandboxes.open_sandbox(sandbox, lanes=jobs)
+    work = judging.judge_programs(
+        problems, Path(programs), Path(out), suite=suite, sandbox=opened, jobs=jobs, observer=observer
+    )
+    return asyncio.run(work)

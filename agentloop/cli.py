@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import typer
 
-from agentloop.commands import catalog, reading, running, upkeep
+from agentloop.commands import catalog, judging, reading, running, upkeep
 from agentloop.errors import AgentloopError, innermost
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ app = typer.Typer(
     epilog="Start with: agentloop doctor, agentloop run EXPERIMENT.toml --dry-run. AGENTLOOP_DEBUG=1 shows tracebacks.",
 )
 running.add(app)
+judging.add(app)
 reading.add(app)
 catalog.add(app)
 upkeep.add(app)

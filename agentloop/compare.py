@@ -8,6 +8,10 @@ Checkers of calls (`value_agrees`), on values decoded from plain data, with Pyth
 * `truthy`, `falsy`: `bool(got)`; an object that plain data cannot carry is true, as objects are in Python;
 * `less:TOL`: `abs(got - expected) < TOL`; `isclose:REL:ABS`: Python's `math.isclose`;
 * `close:TOL`: numbers differ by at most TOL, at any depth of equal containers; NaN agrees with NaN.
+* `evalplus:TOL`: equal, or, where TOL is not 0 or a float (or a list or tuple of floats alone) is expected, numbers
+  within TOL (1e-6 where it is 0) plus 1e-7 of the expected one, of sequences of one length;
+* `json`: `==` once tuples and iterators at any depth are lists, as in JSON;
+* `match`: True is expected of a true bool or of anything else but None, False of False or None.
 
 Checkers of standard output (`text_agrees`), line ends normalised on both sides:
 
@@ -48,6 +52,12 @@ def value_agrees(checker: str, got: Any, expected: Any) -> bool:
                 return math.isclose(got, expected, rel_tol=float(relative), abs_tol=float(absolute))
             case "close":
                 return _close(got, expected, float(parameter))
+            case "evalplus":
+                return bool(got == expected) or _evalplus(got, expected, float(parameter))
+            case "json":
+                return bool(_lists(got) == _lists(expected))
+            case "match":
+                return bool(expected) is (got if isinstance(got, bool) else got is not None)
     except (TypeError, OverflowError, RecursionError):
         return False  # no such operation on what came out
     raise ValueError(f"unknown checker {checker!r}")
@@ -96,6 +106,28 @@ def _convert(conversion: str, got: Any) -> Any:
         return function(got, int(parameter)) if parameter else function(got)
     except ValueError as error:  # int("x"), int(nan)
         raise TypeError(str(error)) from error
+
+
+def _lists(value: Any) -> Any:
+    if isinstance(value, Iterated):
+        value = value.items
+    if isinstance(value, list | tuple):
+        return [_lists(item) for item in value]
+    return {key: _lists(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def _evalplus(got: Any, expected: Any, tolerance: float) -> bool:
+    sequence = isinstance(expected, list | tuple)
+    parts = expected if sequence else [expected]
+    if not tolerance and not all(isinstance(part, float) for part in parts):
+        return False
+    if sequence and not (isinstance(got, list | tuple) and len(got) == len(expected)):
+        return False
+    if tolerance and sequence and any(isinstance(part, list | tuple) for part in expected):
+        return all(_evalplus(*pair, tolerance) for pair in zip(got, expected, strict=True))
+    tolerance = tolerance or 1e-6
+    pairs = zip(got if sequence else [got], parts, strict=True)
+    return all(bool(abs(ours - theirs) <= tolerance + 1e-7 * abs(theirs)) for ours, theirs in pairs)
 
 
 def _close(got: Any, expected: Any, tolerance: float) -> bool:

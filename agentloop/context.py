@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from langgraph.runtime import get_runtime
 
+from agentloop.confirm import confirmed
 from agentloop.hashing import derive_seed, digest
 from agentloop.journal import Asked, problem_key
 from agentloop.types import Job, Request, Suite
-from agentloop.verdict import judge
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from agentloop.journal import Journal
     from agentloop.protocols import Model, Sandbox
     from agentloop.state import Message
-    from agentloop.types import Json, Problem, Reply, SuiteVerdict
+    from agentloop.types import Execution, Json, Problem, Reply, SuiteVerdict
 
 
 @dataclass(frozen=True)
@@ -121,12 +121,15 @@ class LoopContext:
 async def run_suite(
     suite: Suite, job: Job, journal: Journal, environment: str, sandbox: Sandbox | None
 ) -> tuple[SuiteVerdict, str]:
-    """Execute a job through the journal and judge it; a timeout is confirmed by a run alone (ordinal 1)."""
-    key, execution = await journal.execution(job, environment, 0, sandbox)
-    verdict = judge(suite, execution)
-    if any(test.outcome == "timeout" for test in verdict.tests):
-        key, execution = await journal.execution(replace(job, alone=True), environment, 1, sandbox)
-        verdict = judge(suite, execution)
+    """Execute a job through the journal and judge it (see `confirm`); the verdict and the key of its evidence."""
+    key = ""
+
+    async def execute(job: Job, ordinal: int) -> Execution:
+        nonlocal key
+        key, execution = await journal.execution(job, environment, ordinal, sandbox)
+        return execution
+
+    verdict, _ = await confirmed(suite, job, execute)
     return verdict, key
 
 

@@ -1,9 +1,10 @@
 """What a run tells while it goes: a live display on a terminal, plain lines elsewhere, or nothing (`--quiet`).
 
 Kinds of event: "phase" text= (what is being started); "notice" text= (one line that is always shown); "download" what=,
-done=, total= (bytes); "plan" total=, reused=; "started" and "done" with attempt=, problem=, strategy=, model= ("done"
-also visible= and hidden=, the submitted program's outcomes, hidden '' where ungraded, and iterations=); "fault" kind=,
-text=; "spent" tokens=, cost= (this run's live calls so far); "replayed" attempts=.
+done=, total= (bytes); "plan" total= (0: not known), reused=, unit= ("attempts" where it is not said); "started" and
+"done" with attempt=, problem=, strategy=, model= ("done" also visible= and hidden=, the submitted program's outcomes,
+hidden '' where ungraded, and iterations=); "judged" outcome=, suite= (of a stored program); "fault" kind=, text=, and
+where= for what is no attempt; "spent" tokens=, cost= (this run's live calls so far); "replayed" attempts=.
 """
 
 from __future__ import annotations
@@ -50,10 +51,12 @@ class Shown(Observer, Protocol):
 class Tally:
     """What has happened so far."""
 
+    unit: str = "attempts"
     total: int = 0
     reused: int = 0
     done: int = 0
     faults: int = 0
+    suite: str = "visible"
     running: set[int] = field(default_factory=set)
     visible: Counter[str] = field(default_factory=Counter)
     hidden: Counter[str] = field(default_factory=Counter)
@@ -66,7 +69,8 @@ class Tally:
         """Count an event."""
         if kind == "plan":
             self.total, self.began = data["total"], time.monotonic()
-            self.reused = min(data["reused"], self.total)
+            self.unit = data.get("unit", self.unit)
+            self.reused = min(data["reused"], self.total or data["reused"])
         elif kind == "started":
             self.running.add(data["attempt"])
         elif kind == "done":
@@ -74,8 +78,11 @@ class Tally:
             self.done += 1
             self.visible[data["visible"]] += 1
             self.hidden[data["hidden"]] += 1
+        elif kind == "judged":
+            self.suite, self.done = data["suite"], self.done + 1
+            self.visible[data["outcome"]] += 1
         elif kind == "fault":
-            self.running.discard(data["attempt"])
+            self.running.discard(data.get("attempt", -1))
             self.faults += data["kind"] != "cancelled"
         elif kind == "spent":
             self.tokens, self.cost = data["tokens"], data["cost"]
@@ -88,14 +95,15 @@ class Tally:
 
     def line(self, *, over: bool = False) -> str:
         """The state in one line. Suites are named; time left is at the pace so far."""
-        parts = [f"{self.reused + self.done} of {self.total} attempts done"]
+        of = f" of {self.total}" if self.total else ""
+        parts = [f"{self.reused + self.done}{of} {self.unit} done"]
         if self.running:
             parts.append(f"{len(self.running)} running")
         if self.faults:
             parts.append(f"{self.faults} faults")
         if self.done:
             seen = ", ".join(f"{outcome or 'none'} {count}" for outcome, count in self.visible.most_common())
-            parts.append(f"visible suite: {seen}")
+            parts.append(f"{self.suite} suite: {seen}")
         if graded := self.hidden.total() - self.hidden[""]:
             parts.append(f"hidden suite: passed {self.hidden['passed']} of {graded}")
         if self.tokens:
@@ -135,12 +143,11 @@ class Plain:
             self._download = data["what"]
             self._say(f"downloading {data['what']}{size(data['total'])}")
         elif kind == "plan":
-            self._say(
-                f"{data['total']} attempts" + (f", {data['reused']} of them done before" if data["reused"] else "")
-            )
+            before = f", {data['reused']} of them done before" if data["reused"] else ""
+            self._say(f"{data['total'] or 'so far no'} {self._tally.unit}{before}")
         elif self._tally.shows(kind, data):
             self._say(fault_line(data))
-        elif kind in ("done", "spent") and self._due():
+        elif kind in ("done", "judged", "spent") and self._due():
             self._say(self._tally.line())
             self._said, self._at = self._tally.done, time.monotonic()
 
@@ -212,7 +219,8 @@ def watch(quiet: bool) -> Shown:
 
 def fault_line(data: dict[str, Any]) -> str:
     """A fault in one line: no verdict, and what becomes of it."""
-    return f"fault in attempt {data['attempt']} ({data['problem']}, {data['strategy']}): {data['kind']}: {data['text']}"
+    where = data.get("where") or f"attempt {data['attempt']} ({data['problem']}, {data['strategy']})"
+    return f"fault in {where}: {data['kind']}: {data['text']}"
 
 
 def size(total: int | None) -> str:

@@ -20,7 +20,7 @@ NO_VISIBLE_SUITE = "no_visible_suite"
 """Stands in the place of an outcome, and is the stop reason, where a problem has no visible suite."""
 REPAIRABLE: tuple[Outcome, ...] = ("failed", "compile_error", "runtime_error", "timeout", "no_code")
 
-TestKind = Literal["stdio", "call", "script"]
+TestKind = Literal["stdio", "call", "calls", "script"]
 Trust = Literal["separate", "in_process"]
 
 
@@ -43,11 +43,14 @@ class Test:
     """One test. Only the input side (`input`) ever enters a sandbox; `expected` and `checker` stay with us.
 
     `input` by kind: `stdio` {"stdin": str}; `call` {"function": str, "args": [plain], "kwargs": {str: plain}};
+    `calls` {"function": str, "calls": JSON text of a list of args}: many calls in one process, all of which must agree;
     `script` {"code": str, "function": str}: code that calls the function through a proxy and raises when unhappy.
-    `expected` by kind: `stdio` {"stdout": str}; `call` {"value": plain}; `script` None.
-    `checker`: stdio "text" (trailing white space ignored), "exact", "tokens", "float:TOL"; call "equal",
-    "equal:CONVERSION", "is", "truthy", "falsy", "close:TOL", "less:TOL", "isclose:REL:ABS" (all in
-    `agentloop.compare`); script "script" (a process of its own) or "in_process" (beside the program, `trust` tells).
+    `expected` by kind: `stdio` {"stdout": str}; `call` {"value": plain}; `calls` {"values": JSON text}; `script`
+    None.
+    `checker`: stdio "text" (trailing white space ignored), "exact", "tokens", "float:TOL"; call and calls "equal",
+    "equal:CONVERSION", "is", "truthy", "falsy", "close:TOL", "less:TOL", "isclose:REL:ABS", "json", "evalplus:TOL",
+    "match" (all in `agentloop.compare`); script "script" (a process of its own) or "in_process" (beside the program,
+    `trust` tells).
     """
 
     __test__ = False  # not a test class of pytest

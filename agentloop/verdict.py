@@ -12,7 +12,9 @@ pass.
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import replace
 
 from agentloop.compare import text_agrees, value_agrees
 from agentloop.errors import SandboxError
@@ -56,9 +58,12 @@ def judge(suite: Suite, execution: Execution) -> SuiteVerdict:
         raise SandboxError(f"{len(execution.tests)} records for {len(suite.tests)} tests of the {suite.name} suite")
     verdicts = []
     for index, test in enumerate(suite.tests):
-        outcome, detail, got = build or _test(test, execution.tests[index])
+        one, result = test, build
+        if result is None and test.kind == "calls":
+            one, result = _first_wrong(test, execution.tests[index])
+        outcome, detail, got = result or _test(test, execution.tests[index])
         trust: Trust = "in_process" if test.checker == "in_process" else "separate"
-        expected = cap(_expected(test))
+        expected = cap(_expected(one))
         verdicts.append(TestVerdict(test.id, outcome, cap(detail, 100), cap(got), expected, trust))
     first = next((verdict for verdict in verdicts if verdict.outcome != "passed"), None)
     return SuiteVerdict(
@@ -131,13 +136,34 @@ def _call(test: Test, record: dict[str, Json]) -> _Result:
         return _raised(answer["exception"])
     if "unplain" in answer:
         got = f"<{answer['unplain']}>"
-        return ("passed", "", got) if test.checker == "truthy" else ("failed", "unplain", got)
+        agrees = test.checker == "truthy" or (test.checker == "match" and (test.expected or {})["value"] is True)
+        return ("passed", "", got) if agrees else ("failed", "unplain", got)
     try:
         got = decode(answer["value"])
     except (KeyError, Unplain) as error:
         return "failed", "unplain", f"<{error}>"
     expected = decode(test.expected["value"]) if test.expected else None
     return "passed" if value_agrees(test.checker, got, expected) else "failed", "", to_source(answer["value"])
+
+
+def _first_wrong(test: Test, record: dict[str, Json]) -> tuple[Test, _Result | None]:
+    """The first call of many that did not agree, as a test of its own, and its result: None for what stopped them all.
+
+    Without one the last call stands for all of them.
+    """
+    one = replace(test, expected={"value": None}, checker="truthy")
+    if record.get("skipped") or _stopped(record) or "channel" in record.get("truncated", ()):
+        return one, None
+    lines = (record["channel"] or "").splitlines()
+    calls, values = json.loads(test.input["calls"]), json.loads((test.expected or {})["values"])
+    result: _Result = ("runtime_error", "early_exit", "there was no call")
+    for number, (args, value) in enumerate(zip(calls, values, strict=True)):
+        one = replace(test, expected={"value": value})
+        result = _call(one, {**record, "channel": lines[number] if number < len(lines) else ""})
+        if result[0] != "passed":
+            source = f"{test.input['function']}({', '.join(to_source(each, 300) for each in args)})"
+            return one, (result[0], result[1], f"{source}: {result[2]}")
+    return one, result
 
 
 def _script(test: Test, record: dict[str, Json]) -> _Result:

@@ -84,6 +84,10 @@ SANDBOXES = {
 WORKLOADS = {
     "humaneval": "164 Python functions; visible suite: the docstring's examples, hidden suite: its check",
     "mbpp": "Python functions; visible suite: the first assert, hidden suite: the others",
+    "humanevalplus": "HumanEval with hundreds of further inputs each; the file is yours (--data)",
+    "mbppplus": "MBPP with about a hundred further inputs each; the file is yours (--data)",
+    "quixbugs": "algorithms with one wrong line, to be repaired; the file is yours (--data)",
+    "codenet": "stdin and stdout problems in the record shape of PROBE; the file is yours (--data)",
     "jsonl": "your own problems in a file of the documented shape (--data FILE)",
 }
 MODELS = {

@@ -95,7 +95,7 @@ def _python_tools() -> dict[str, Json]:
 def _python_test(test: Test) -> dict[str, Json]:
     if test.kind == "stdio":
         mode, stdin = ["stdio", "{src}"], test.input["stdin"]
-    elif test.kind == "call":
+    elif test.kind in ("call", "calls"):
         mode, stdin = ["call", "{src}"], json.dumps(test.input)
     elif test.checker == "in_process":
         mode, stdin = ["script", "{src}"], json.dumps(test.input)

@@ -1,4 +1,4 @@
-"""Workloads: where problems come from. A name (`humaneval`, `mbpp`, `jsonl`), an entry point, or a Python file."""
+"""Workloads: where problems come from. A name (see `names`), an entry point, or a Python file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agentloop.fetch import Progress, silent
 from agentloop.hashing import digest
 from agentloop.types import Problem
 
-BUILT_IN = ("humaneval", "jsonl", "mbpp")
+BUILT_IN = ("codenet", "humaneval", "humanevalplus", "jsonl", "mbpp", "mbppplus", "quixbugs")
 GROUP = "agentloop.workloads"
 """Entry points of other packages: a function `load(data: Path | None) -> Iterable[Problem]`."""
 
@@ -54,6 +54,18 @@ def _source(name: str, data: Path | None, progress: Progress) -> Iterable[Proble
         from agentloop.workloads import mbpp
 
         return mbpp.load(data)
+    if name in ("humanevalplus", "mbppplus"):
+        from agentloop.workloads import plus
+
+        return plus.load_humaneval(data) if name == "humanevalplus" else plus.load_mbpp(data)
+    if name == "quixbugs":
+        from agentloop.workloads import quixbugs
+
+        return quixbugs.load(data)
+    if name == "codenet":
+        from agentloop.workloads import codenet
+
+        return codenet.load(data)
     if name == "jsonl":
         from agentloop.workloads import jsonl
 

@@ -71,8 +71,8 @@ def _problem(place: str, record: Record) -> Problem:
         str(field(place, record, name, str))
         for name in ("task_id", "prompt", "entry_point", "canonical_solution", "test")
     )
-    parameters, prelude, docstring = _split(place, prompt, entry)
-    visible, notes = _visible(id, docstring, entry, parameters)
+    parameters, prelude, docstring = statement_parts(place, prompt, entry)
+    visible, notes = visible_suite(id, docstring, entry, parameters)
     hidden, hidden_notes = _hidden(place, test, entry, prelude)
     return Problem(
         id=id,
@@ -89,7 +89,7 @@ def _problem(place: str, record: Record) -> Problem:
     )
 
 
-def _split(place: str, prompt: str, entry: str) -> tuple[list[str], str, str]:
+def statement_parts(place: str, prompt: str, entry: str) -> tuple[list[str], str, str]:
     """Names of the parameters, the source before the function, and the source text after its signature."""
     start = re.search(rf"^def {re.escape(entry)}\b", prompt, re.MULTILINE)
     try:
@@ -107,7 +107,10 @@ def _split(place: str, prompt: str, entry: str) -> tuple[list[str], str, str]:
     )
 
 
-def _visible(id: str, docstring: str, entry: str, parameters: list[str]) -> tuple[tuple[Test, ...], tuple[str, ...]]:
+def visible_suite(
+    id: str, docstring: str, entry: str, parameters: list[str]
+) -> tuple[tuple[Test, ...], tuple[str, ...]]:
+    """The docstring's examples as tests, and notes on those that were dropped."""
     tests: list[Test] = []
     notes = []
     for example in find_examples(docstring, entry, parameters):

@@ -15,6 +15,7 @@ from agentloop.plain import Unplain, decode, to_source
 from agentloop.types import Json, Limits, Problem, Suite, Test
 from agentloop.workloads.asserts import call_test, script_test
 from agentloop.workloads.records import read_records
+from agentloop.workloads.testcode import module_tests
 
 
 class _Model(BaseModel):
@@ -22,7 +23,10 @@ class _Model(BaseModel):
 
 
 class TestRecord(_Model):
-    """One test: exactly one of `stdout` (with `stdin`), `args` (with `kwargs` and `value`), `assert`, `script`."""
+    """One test: exactly one of `stdout` (with `stdin`), `args` (with `kwargs` and `value`), `assert`, `script`.
+
+    Or a module of tests, `pytest` or `unittest` (with `module`), each function of which becomes a test.
+    """
 
     __test__ = False
 
@@ -35,15 +39,18 @@ class TestRecord(_Model):
     condition: str | None = Field(default=None, alias="assert")
     script: str | None = None
     in_process: bool = False
+    pytest: str | None = None
+    unittest: str | None = None
+    module: str = "solution"
     checker: str | None = None
     show: str | None = None
 
     @model_validator(mode="after")
     def _one_kind(self) -> TestRecord:
         given = self.model_fields_set
-        kinds = given & {"stdout", "args", "condition", "script"}
+        kinds = given & set(_FIELDS)
         if len(kinds) != 1:
-            raise ValueError("a test has exactly one of stdout, args, assert, script")
+            raise ValueError("a test has exactly one of stdout, args, assert, script, pytest, unittest")
         allowed = {"id", "show", *_FIELDS[next(iter(kinds))]}
         if given - allowed:
             raise ValueError(f"{', '.join(sorted(given - allowed))} does not go with {', '.join(sorted(allowed))}")
@@ -55,6 +62,8 @@ _FIELDS = {
     "args": ("args", "kwargs", "value", "checker"),
     "condition": ("condition",),
     "script": ("script", "in_process"),
+    "pytest": ("pytest", "module"),
+    "unittest": ("unittest", "module"),
 }
 
 
@@ -121,10 +130,10 @@ def _problem(place: str, record: ProblemRecord, workload: str) -> Problem:
     suites: dict[Literal["visible", "hidden"], Suite] = {}
     names: tuple[Literal["visible", "hidden"], ...] = ("visible", "hidden")
     for name in names:
-        tests = []
+        tests: list[Test] = []
         for index, test in enumerate(getattr(record, name)):
             try:
-                tests.append(_test(test, test.id or f"{name[0]}{index + 1}", record.entry_point))
+                tests += _tests(test, test.id or f"{name[0]}{index + 1}", record.entry_point)
             except ValueError as error:
                 raise UserError(f"{place}: field '{name}[{index}]': {error}") from error
         if len({test.id for test in tests}) < len(tests):
@@ -144,6 +153,16 @@ def _problem(place: str, record: ProblemRecord, workload: str) -> Problem:
         references=tuple(record.references),
         limits=Limits(**limits),
     )
+
+
+def _tests(record: TestRecord, id: str, entry: str | None) -> list[Test]:
+    styles: tuple[Literal["pytest", "unittest"], ...] = ("pytest", "unittest")
+    for style in styles:
+        if (source := getattr(record, style)) is not None:
+            if not entry:
+                raise ValueError("a test that imports the program needs the problem's entry_point")
+            return module_tests(style, source, entry, record.module, id)
+    return [_test(record, id, entry)]
 
 
 def _test(record: TestRecord, id: str, entry: str | None) -> Test:

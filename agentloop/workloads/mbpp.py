@@ -36,10 +36,10 @@ def _problem(place: str, record: Record) -> Problem:
     asserts = [_lines(line) for line in field(place, record, "test_list", list)]
     if len(asserts) < 2:
         raise UserError(f"{place}: field 'test_list' needs two asserts, one to show and one to keep hidden")
-    conditions = [_condition(place, source) for source in asserts]
-    entry = _entry_point(place, conditions)
+    conditions = [condition_of(place, source) for source in asserts]
+    entry = entry_point(place, conditions)
     tests = [
-        _test(f"{'v' if index == 0 else 'h'}{index or 1}", source, condition, entry, setup, imports)
+        assert_test(f"{'v' if index == 0 else 'h'}{index or 1}", source, condition, entry, setup, imports)
         for index, (source, condition) in enumerate(zip(asserts, conditions, strict=True))
     ]
     shared = [test.id for test in tests if test.checker == "in_process"]
@@ -61,7 +61,8 @@ def _lines(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _condition(place: str, source: str) -> ast.expr:
+def condition_of(place: str, source: str) -> ast.expr:
+    """The condition of one assert. Raises `UserError`."""
     try:
         tree = ast.parse(source.strip())
     except SyntaxError as error:
@@ -72,7 +73,7 @@ def _condition(place: str, source: str) -> ast.expr:
     raise UserError(f"{place}: field 'test_list' holds {source!r}, which is not one assert")
 
 
-def _entry_point(place: str, conditions: Sequence[ast.expr]) -> str:
+def entry_point(place: str, conditions: Sequence[ast.expr]) -> str:
     """The function that every assert calls; one that is no wrapper such as `set(...)` or `math.isclose(...)`."""
     called = [
         {node.func.id for node in ast.walk(each) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
@@ -88,7 +89,8 @@ def _entry_point(place: str, conditions: Sequence[ast.expr]) -> str:
     return outer
 
 
-def _test(id: str, source: str, condition: ast.expr, entry: str, setup: str, imports: list[str]) -> Test:
+def assert_test(id: str, source: str, condition: ast.expr, entry: str, setup: str, imports: list[str]) -> Test:
+    """An assert as a call, or a script with its set-up."""
     test = call_test(id, condition, entry, show=source)
     if test:
         return test

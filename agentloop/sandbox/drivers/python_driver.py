@@ -4,6 +4,7 @@
   fork    stand ready, and fork for each byte on stdin; the fork asks at the socket FOLDER what it is to run
   stdio   run main.py of FOLDER as `__main__`
   call    read {"function", "args", "kwargs"} from stdin, load main.py as module `solution`, call, write one line
+          (or {"function", "calls": JSON text of a list of args}: one line a call, up to the first that raises)
   script  read {"code", "function"} from stdin, load main.py, run the code in the same process (trust `in_process`)
   serve   load main.py, then answer calls ({"args", "kwargs"} a line) of a checker with one line each
 
@@ -256,7 +257,8 @@ def answer(function, request, changes=False):
 def judged(code, module):
     """Run a test script beside the program; the line that tells what came of it."""
     try:
-        exec(compile(code, "test.py", "exec", dont_inherit=True), {**module.__dict__, "__name__": "__main__"})
+        scope = {**module.__dict__, "__name__": "__main__", "__loader__": None}  # main.py's lines are not the test's
+        exec(compile(code, "test.py", "exec", dont_inherit=True), scope)
         return '{"ok":true}'
     except BaseException as error:
         frames = error.__traceback__
@@ -390,7 +392,12 @@ def main(mode, folder, name=""):
         sys.stderr.write(text)
         sys.exit(1)
     if mode == "call":
-        channel.write(answer(module.__dict__[name], request) + "\n")
+        calls = [{"args": args, "kwargs": {}} for args in parse(request["calls"])] if "calls" in request else [request]
+        for each in calls:
+            line = answer(module.__dict__[name], each)
+            channel.write(line + "\n")
+            if line.startswith('{"exception"'):
+                break
     elif mode == "script":
         channel.write(judged(request["code"], module) + "\n")
     else:

@@ -1,0 +1,100 @@
+"""`agentloop judge`: verdicts on stored programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from agentloop.judging import Judged
+
+T = TypeVar("T")
+DATA = Annotated[Path | None, typer.Option(metavar="PATH", help="The data file, where the set is not in a package.")]
+SANDBOX = Annotated[str, typer.Option(metavar="NAME", help="auto, docker, local, local-reduced or a profile.")]
+JOBS = Annotated[int, typer.Option(metavar="N", min=1, help="Programs that run at once.")]
+QUIET = Annotated[bool, typer.Option("--quiet", help="Print the last line only.")]
+
+
+def add(app: typer.Typer) -> None:
+    """Register the commands."""
+    app.command()(judge)
+
+
+def judge(
+    workload: Annotated[str, typer.Option(metavar="NAME", help="The problems: humaneval, mbpp, jsonl, FILE.py, ...")],
+    programs: Annotated[Path, typer.Option(metavar="FILE", help="JSON lines: problem_id, and code or response.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help="The verdicts; a file that is there goes on.")
+    ],
+    data: DATA = None,
+    suite: Annotated[str, typer.Option(metavar="NAME", help="visible, hidden or all.")] = "hidden",
+    sandbox: SANDBOX = "auto",
+    jobs: JOBS = 2,
+    quiet: QUIET = False,
+) -> None:
+    """Judge stored programs without a model.
+
+    Each line of the output is the line of the input with its verdict, in the same order. Ctrl-C stops; run again to go
+    on. Status 3: a line has a fault in place of a verdict, or it was stopped early.
+    """
+    from agentloop.progress import watch
+
+    with watch(quiet) as observer:
+        from agentloop.judging import SUITES, judge_programs
+        from agentloop.sandbox import open_sandbox
+        from agentloop.workloads import load
+
+        name = next((known for known in SUITES if known == suite), None)
+        if name is None:
+            from agentloop.errors import unknown_name
+
+            raise unknown_name("suite", suite, SUITES)
+        observer.event("phase", text=f"checking {programs}")
+        problems = load(workload, data)
+        opened = open_sandbox(sandbox, lanes=jobs, progress=lambda text: observer.event("phase", text=text))
+        judged = interruptible(
+            judge_programs(problems, programs, out, suite=name, sandbox=opened, jobs=jobs, observer=observer)
+        )
+    if judged is None:
+        print(f"{out}: interrupted; run again to go on")
+        raise typer.Exit(3)
+    _end(judged, out)
+
+
+def interruptible(work: Coroutine[Any, Any, T]) -> T | None:
+    """Run it; on Ctrl-C, SIGTERM or a closed terminal it is cancelled, cleans up, and the answer is None."""
+    import asyncio
+    import signal
+
+    async def main() -> T | None:
+        loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # ignored under nohup: then it goes on
+                loop.add_signal_handler(number, task.cancel)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            return None
+
+    return asyncio.run(main())
+
+
+def _end(judged: Judged, out: Path) -> None:
+    total = judged.outcomes.total()
+    others = [f"{name} {count}" for name, count in judged.outcomes.most_common() if name != "passed"]
+    parts = [f"{judged.suite} suite: passed {judged.outcomes['passed']} of {total}", *others]
+    if judged.in_process:
+        parts.append(f"{judged.in_process} with tests in the program's own process")
+    if judged.left_out:
+        parts.append(f"{judged.left_out} left out")
+    if judged.faults:
+        parts.append(f"{judged.faults} faults; run again to judge them")
+    if judged.stopped:
+        parts.append(f"stopped: {judged.stopped}; run again to go on")
+    print(f"{out}: {', '.join(parts)}")
+    if judged.faults or judged.stopped:
+        raise typer.Exit(3)

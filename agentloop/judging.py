@@ -1,0 +1,280 @@
+"""Judging stored programs without a model: JSON lines in, the same lines with their verdicts out (see `stored`).
+
+In the order of the input; read, judged and written as a stream, so memory does not grow with the file. A file of
+verdicts that is there is checked against the programs and goes on. A fault is a line without a verdict, and is judged
+again by the next run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from contextlib import AsyncExitStack, closing
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from agentloop.confirm import confirmed
+from agentloop.errors import SandboxError, UserError
+from agentloop.extract import extract, with_prelude
+from agentloop.hashing import digest
+from agentloop.program import parse
+from agentloop.progress import Quiet
+from agentloop.stored import Entry, Output, read_entries
+from agentloop.types import Extraction, Job, Suite
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from agentloop.progress import Observer
+    from agentloop.protocols import Sandbox
+    from agentloop.types import Execution, Json, Problem, SuiteVerdict
+
+SuiteName = Literal["visible", "hidden", "all"]
+SUITES: tuple[SuiteName, ...] = ("visible", "hidden", "all")
+WINDOW = 8
+"""So many programs for each lane may be judged, or wait to be written, at a time: a slow one holds up no lane."""
+ROOM = 16 * 2**20
+"""Bytes of input lines that may be open at a time (one line may be longer)."""
+IN_A_ROW = 8
+"""So many faults without a verdict between them: the sandbox is down, go on no further."""
+
+
+@dataclass
+class Judged:
+    """What came of it. `stopped` says why it ended early ('' if it ran to its end)."""
+
+    suite: SuiteName
+    outcomes: Counter[str] = field(default_factory=Counter)
+    """Of all lines in the file that have a verdict."""
+    kept: int = 0
+    """Lines that an earlier run had written."""
+    faults: int = 0
+    left_out: int = 0
+    stopped: str = ""
+    in_process: int = 0
+    """Verdicts on tests that shared the program's process."""
+
+    def count(self, line: Mapping[str, Any]) -> None:
+        """Count a line of the file."""
+        if line.get("fault"):
+            self.faults += 1
+        elif line.get("left_out"):
+            self.left_out += 1
+        else:
+            self.outcomes[line["outcome"]] += 1
+            self.in_process += line["trust"] == "in_process"
+
+
+async def judge_programs(
+    problems: Sequence[Problem],
+    programs: Path,
+    out: Path,
+    *,
+    suite: SuiteName = "hidden",
+    sandbox: Sandbox,
+    jobs: int = 2,
+    left_out: Mapping[str, str] | None = None,
+    observer: Observer | None = None,
+) -> Judged:
+    """Judge every program of a file, or go on with it. `sandbox` is not started yet; it is closed at the end.
+
+    `left_out`: problems whose programs get no verdict, and why. Raises `UserError` for bad input, before anything runs
+    where `programs` is a file and no pipe; `SandboxError` if the sandbox cannot be started. Cancelling it leaves a file
+    that the next run goes on with.
+    """
+    observer, left_out = observer or Quiet(), left_out or {}
+    if out.exists() and programs.exists() and out.samefile(programs):
+        raise UserError(f"{out} holds the programs: verdicts go to another file")
+    suites = {problem.id: _suite(problem, suite) for problem in problems}
+    ids = list(suites)
+
+    def entries() -> Generator[Entry, None, None]:
+        for entry in read_entries(programs, suites, ids=ids):
+            id = entry.record["problem_id"]
+            if not suites[id].tests and id not in left_out:
+                raise UserError(f"{programs} line {entry.number}: problem {id!r} has no {suite} suite to judge by")
+            yield entry
+
+    total = sum(1 for _ in entries()) if programs.is_file() else None
+    if total == 0:
+        raise UserError(f"{programs} holds no program")
+    summary = Judged(suite)
+    digests = {problem.id: digest(asdict(problem))[:16] for problem in problems}
+    async with AsyncExitStack() as stack:
+        output = stack.enter_context(closing(Output(out)))
+        rest = stack.enter_context(closing(entries()))
+        again: dict[int, Entry] = {}
+        environments = set()
+        for index, (entry, line) in enumerate(output.kept(rest, digests, suite)):
+            environments.add(line["judged"]["environment"])
+            summary.kept += 1
+            if line.get("fault"):
+                again[index] = entry
+            else:
+                summary.count(line)
+        observer.event("plan", total=total or 0, reused=summary.kept - len(again), unit="programs")
+        if summary.kept == total and not again:
+            return summary
+        stack.push_async_callback(sandbox.close)
+        observer.event("phase", text="starting the sandbox")
+        environment = await sandbox.start()
+        observer.event("notice", text=f"sandbox: {environment['isolation']}")
+        short = digest(environment)[:16]
+        if environments - {short}:
+            raise UserError(f"{out}: its verdicts come from another sandbox or another version of it: "
+                            "use the same one, or name another file with -o")  # fmt: skip
+        worker = _Worker(
+            {problem.id: problem for problem in problems}, suites, digests, left_out, sandbox, environment, short,
+            suite, asyncio.Semaphore(jobs), observer, summary,
+        )  # fmt: skip
+        mended: dict[int, Mapping[str, Any]] = {}
+        places = iter(list(again))
+        try:
+            await worker.all(iter(again.values()), lambda line: mended.update({next(places): line}), jobs)
+        finally:
+            output.replace(mended)
+        if not summary.stopped:
+            await worker.all(rest, output.write, jobs)
+    return summary
+
+
+def _suite(problem: Problem, name: SuiteName) -> Suite:
+    if name == "all":
+        return Suite("hidden", problem.visible.tests + problem.hidden.tests)
+    return problem.visible if name == "visible" else problem.hidden
+
+
+@dataclass
+class _Worker:
+    problems: Mapping[str, Problem]
+    suites: Mapping[str, Suite]
+    digests: Mapping[str, str]
+    left_out: Mapping[str, str]
+    sandbox: Sandbox
+    environment: Mapping[str, Json]
+    short: str
+    suite: SuiteName
+    free: asyncio.Semaphore
+    observer: Observer
+    summary: Judged
+    in_a_row: int = 0
+    open: int = 0
+    """Bytes of the input lines that are judged now or wait to be written."""
+
+    async def all(self, entries: Iterator[Entry], write: Callable[[dict[str, Any]], None], jobs: int) -> None:
+        """Judge them side by side, and write each in its turn. A bad line ends it, once those before it are written."""
+        queue: asyncio.Queue[tuple[Entry, asyncio.Task[dict[str, Any]]] | None] = asyncio.Queue(WINDOW * jobs)
+        written = asyncio.Event()
+        bad: list[UserError] = []
+
+        async def read(group: asyncio.TaskGroup) -> None:
+            try:
+                # In a thread: a pipe may let us wait while programs run.
+                while not self.summary.stopped and (entry := await asyncio.to_thread(next, entries, None)):
+                    while self.open and self.open + entry.size > ROOM:
+                        written.clear()
+                        await written.wait()
+                    self.open += entry.size
+                    await queue.put((entry, group.create_task(self.line(entry))))
+            except UserError as error:
+                bad.append(error)
+            await queue.put(None)
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(read(group))
+            while (item := await queue.get()) is not None:
+                entry, task = item
+                line = await task
+                write(line)
+                self.summary.count(line)
+                told = line["outcome"] or ("fault" if "fault" in line else "left out")
+                self.observer.event("judged", outcome=told, suite=self.suite)
+                self.open -= entry.size
+                written.set()
+        if bad:
+            raise bad[0]
+
+    async def line(self, entry: Entry) -> dict[str, Any]:
+        """The line out for a line in. Never raises for what a program or a sandbox does."""
+        problem = self.problems[entry.record["problem_id"]]
+        judged = {"input": entry.digest, "problem": self.digests[problem.id], "environment": self.short}
+        head = {**entry.record, "suite": self.suite, "outcome": None}
+        if problem.id in self.left_out:
+            return {**head, "left_out": self.left_out[problem.id], "judged": judged}
+        found = program_of(entry.record, problem)
+        began = time.monotonic()
+        suite = self.suites[problem.id]
+        verdict, execution = None, None
+        async with self.free:
+            began = time.monotonic()
+            if found.code is not None:
+                job = Job(problem.language, found.code, suite.tests, problem.limits)
+                try:
+                    if self.summary.stopped:
+                        raise SandboxError(self.summary.stopped)
+                    verdict, execution = await confirmed(suite, job, lambda job, _: self.sandbox.execute(job))
+                except SandboxError as error:
+                    return {**head, "fault": self._fault(entry, error), "judged": judged}
+                self.in_a_row = 0
+        code = {"code": found.code} if entry.record.get("code") is None else {}
+        return {**head, **code, **told(problem, suite, found, verdict, execution, self.environment),
+                "seconds": round(time.monotonic() - began, 4), "judged": judged}  # fmt: skip
+
+    def _fault(self, entry: Entry, error: SandboxError) -> str:
+        if not self.summary.stopped:
+            where = f"line {entry.number} ({entry.record['problem_id']})"
+            self.observer.event("fault", where=where, kind=error.kind, text=str(error))
+            self.in_a_row += 1
+            if self.in_a_row >= IN_A_ROW:
+                self.summary.stopped = f"{self.in_a_row} faults in a row, the last: {error}"
+        return f"{error.kind}: {error}"
+
+
+def program_of(record: Mapping[str, Any], problem: Problem) -> Extraction:
+    """The program of a stored line: its `code` as it stands, or what is found in its `response`.
+
+    To `code` too what it names and lacks of the problem's prelude is added, and listed. Only white space is no program.
+    """
+    code = record.get("code")
+    if code is None:
+        return extract(record["response"], problem, str(record.get("finish_reason") or "stop"))
+    if not code.strip():
+        return Extraction(None, "code", "empty")
+    tree = parse(code) if problem.prelude and problem.language == "python" else None
+    if tree is None:
+        return Extraction(code, "code")
+    whole, added = with_prelude(code, tree, problem.prelude)
+    return Extraction(whole, "code", "", added)
+
+
+def told(
+    problem: Problem,
+    suite: Suite,
+    found: Extraction,
+    verdict: SuiteVerdict | None,
+    execution: Execution | None,
+    environment: Mapping[str, Json],
+) -> dict[str, Any]:
+    """A verdict and all that it rests on, as the keys of a line out. `verdict` None: there was no program to run."""
+    evidence: Iterable[Mapping[str, Json]] = execution.tests if execution else ()
+    records = [*evidence, *[{}] * (len(suite.tests) - (len(execution.tests) if execution else 0))]
+    tests = []
+    for test, record in zip(verdict.tests if verdict else (), records, strict=False):
+        one = {"id": test.test, "outcome": test.outcome, "detail": test.detail}
+        if test.outcome != "passed":  # of a passed test they say what was expected: of thousands of tests, too much
+            one |= {"got": test.got, "expected": test.expected}
+        used = {"wall": record.get("wall"), "cpu": record.get("cpu"), "memory": record.get("memory")}
+        tests.append(one | used | {"trust": test.trust})
+    return {
+        "outcome": verdict.outcome if verdict else "no_code",
+        "detail": verdict.detail if verdict else found.detail,
+        "passed": verdict.passed if verdict else 0,
+        "total": len(suite.tests),
+        "tests": tests,
+        "extraction": {"rule": found.rule, "detail": found.detail, "added": list(found.added)},
+        "limits": {**asdict(problem.limits), **environment.get("limits", {})},
+        "isolation": environment["isolation"],
+        "trust": "in_process" if any(test["trust"] == "in_process" for test in tests) else "separate",
+    }

@@ -1,0 +1,179 @@
+"""Stored programs, and verdicts on them, as JSON lines: what is read, what is refused, what is kept from before.
+
+A line in is an object with `problem_id`, and `code` (the program) or `response` (a reply that it is taken out of), and
+any other keys. A line out is the same object with the keys of `WRITTEN`. Files are read a line at a time.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from agentloop.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+LONGEST = 32 * 2**20
+"""Bytes of the longest line that is read."""
+WRITTEN = (
+    "suite", "outcome", "detail", "passed", "total", "tests", "extraction", "limits", "isolation", "trust", "seconds",
+    "fault", "left_out", "judged",
+)  # fmt: skip
+"""Keys of a line out. `judged` holds short digests of line in, problem and environment: by them a later run knows what
+it may keep."""
+_DIGEST = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line in: its number (from 1), the object, a digest of its bytes, and how many they are."""
+
+    number: int
+    record: dict[str, Any]
+    digest: str
+    size: int
+
+
+def read_entries(path: Path, known: Container[str], *, ids: Sequence[str]) -> Iterator[Entry]:
+    """Every stored program of a file or pipe, in order. Empty lines are passed over, and count.
+
+    Raises `UserError` with the line's number: too long, not JSON, no object, no or an unknown `problem_id`, neither
+    `code` nor `response`, a key of `WRITTEN`. `ids` are the known ids, for the nearest one.
+    """
+    try:
+        with path.open("rb") as file:
+            number = 0
+            while line := file.readline(LONGEST + 1):
+                number += 1
+                if line.strip():
+                    yield _entry(f"{path} line {number}", number, line, known, ids)
+    except OSError as error:
+        raise UserError(f"cannot read the programs {path}: {error.strerror or error}") from error
+
+
+def _entry(place: str, number: int, line: bytes, known: Container[str], ids: Sequence[str]) -> Entry:
+    if len(line) > LONGEST:
+        raise UserError(f"{place}: longer than {LONGEST // 2**20} MiB, which is no program")
+    line = line.rstrip(b"\r\n")
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{place}: not JSON: {error}") from error
+    if not isinstance(record, dict):
+        raise UserError(f"{place}: a stored program is a JSON object, not {type(record).__name__}")
+    id = record.get("problem_id")
+    if not isinstance(id, str):
+        there = ", ".join(map(repr, list(record)[:8])) or "none"
+        raise UserError(f"{place}: key 'problem_id' must be a string" if "problem_id" in record else
+                        f"{place}: key 'problem_id' is missing (there: {there})")  # fmt: skip
+    if id not in known:
+        near = get_close_matches(id, ids, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise UserError(f"{place}: unknown problem {id!r}: {hint}the workload has {len(ids)}, the first is {ids[0]!r}")
+    texts = [record.get(key) for key in ("code", "response")]
+    if not all(text is None or isinstance(text, str) for text in texts):
+        raise UserError(f"{place}: 'code' and 'response' are strings")
+    if all(text is None for text in texts):
+        raise UserError(f"{place}: there is neither 'code' (a program) nor 'response' (a reply that holds one)")
+    for key in WRITTEN:
+        if key in record:
+            raise UserError(f"{place}: key {key!r} is one that a verdict has: rename it")
+    return Entry(number, record, hashlib.sha256(line).hexdigest()[:_DIGEST], len(line))
+
+
+class Output:
+    """The file of verdicts, open for this process alone; a last line that was cut off is removed.
+
+    Raises `UserError` where it cannot be written, or another process writes it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = _locked(path)
+        self._file.seek(0)
+        end = 0
+        for line in self._file:
+            end += len(line) if line.endswith(b"\n") else 0
+        self._file.truncate(end)
+
+    def kept(self, entries: Iterator[Entry], problems: Mapping[str, str], suite: str) -> Iterator[tuple[Entry, Json]]:
+        """Every line that is there with the stored program that it judges, taken from `entries`.
+
+        `problems`: id -> digest of the problem as it is judged. Raises `UserError` at the first that does not fit.
+        """
+        self._file.seek(0)
+        for number, text in enumerate(self._file, 1):
+            place = f"{self.path} line {number}"
+            entry = next(entries, None)
+            if entry is None:
+                raise UserError(f"{place}: there are more verdicts than programs: name another file with -o")
+            try:
+                line = json.loads(text)
+                judged = line["judged"]
+                found = {"program": judged["input"], "problem": judged["problem"], "suite": line["suite"]}
+            except (ValueError, TypeError, LookupError, RecursionError) as error:
+                raise UserError(f"{place}: this is no file of verdicts: name another one with -o") from error
+            wanted = {"program": entry.digest, "problem": problems[entry.record["problem_id"]], "suite": suite}
+            differs = [name for name in wanted if wanted[name] != found[name]]
+            if differs:
+                raise UserError(
+                    f"{place}: it judges another {' and '.join(differs)} than line {entry.number} of the programs asks "
+                    "for: name another file with -o, or remove this one"
+                )
+            yield entry, line
+
+    def write(self, line: Mapping[str, Any]) -> None:
+        """Append a verdict; a reader of the file sees it at once."""
+        self._file.seek(0, os.SEEK_END)
+        self._file.write(encoded(line))
+        self._file.flush()
+
+    def replace(self, lines: Mapping[int, Mapping[str, Any]]) -> None:
+        """Put new lines in the place of some, by index from 0. The file is never seen in between."""
+        if not lines:
+            return
+        beside = self.path.with_name(self.path.name + ".new")
+        beside.unlink(missing_ok=True)
+        new = _locked(beside)
+        self._file.seek(0)
+        for index, text in enumerate(self._file):
+            new.write(encoded(lines[index]) if index in lines else text)
+        new.flush()
+        beside.replace(self.path)
+        self._file.close()
+        self._file = new
+
+    def close(self) -> None:
+        """Close the file. Safe to call twice."""
+        self._file.close()
+
+
+Json = dict[str, Any]
+
+
+def encoded(line: Mapping[str, Any]) -> bytes:
+    """A line of the file. Lone surrogates stay escaped, so that any text survives."""
+    return json.dumps(line, ensure_ascii=True).encode() + b"\n"
+
+
+def _locked(path: Path) -> BinaryIO:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not path.is_file():
+            raise UserError(f"{path} is no regular file: verdicts are written to one")
+        file = path.open("a+b")
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        raise UserError(f"another process writes {path}") from error
+    return file

@@ -1,0 +1,126 @@
+"""Modules of pytest or unittest tests: one test of ours for each test function, inside the program's process.
+
+Such tests hold live objects (classes, doubles, exceptions), so they cannot be kept apart from the program: their
+verdicts carry `trust = in_process`. Each function runs in a process of its own, with the whole module before it.
+
+unittest is the standard library's own. pytest is not in the sandbox, which has the standard library alone; to lay its
+files into every lane would tie verdicts to the pytest of the machine, and add its start to every test. Its functions
+and classes are run by `pytest_standin.py`, which has `raises`, `approx`, `mark.parametrize`, `param`, `fail`, `skip`.
+What it lacks (fixtures, plugins, other marks) is refused when the problems are loaded, never at run time.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Literal, TypeGuard
+
+from agentloop.types import Test
+from agentloop.workloads.asserts import script_test
+
+Style = Literal["pytest", "unittest"]
+STANDIN = ("approx", "fail", "mark", "param", "raises", "skip")
+"""Names of pytest that the stand-in has."""
+MARKS = ("parametrize",)
+
+
+def module_tests(style: Style, source: str, function: str, module: str = "solution", prefix: str = "t") -> list[Test]:
+    """The tests of a module's source, in its order; ids are `PREFIX.name` or `PREFIX.Class.name`.
+
+    `module`: under which name the tests import the program; its names are there without an import too. Raises
+    `ValueError` for source that does not parse, holds no test, or needs what is not supported.
+    """
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ValueError(f"the test module does not parse: {error}") from error
+    if style == "pytest":
+        _refuse(tree)
+    future, rest = _hoisted(tree, source)
+    tests = []
+    for owner, name, lines in _functions(tree, style):
+        path = [*([owner] if owner else []), name]
+        head = f"{future}__name__ = 'tests'; import sys; sys.modules[{module!r}] = sys.modules['solution']; "
+        head += f"exec({_runner()!r}, _run := {{}}); sys.modules.setdefault('pytest', _run['pytest'])"
+        code = f"{head}\n{rest}\n_run['run'](globals(), {owner!r}, {name!r})\n"
+        show = "\n".join(source.splitlines()[lines.start : lines.stop])
+        tests.append(script_test(".".join([prefix, *path]), code, function, show=show, in_process=True))
+    if not tests:
+        raise ValueError(f"the module holds no test of {style}")
+    return tests
+
+
+@cache
+def _runner() -> str:
+    return (Path(__file__).parent / "pytest_standin.py").read_text(encoding="utf-8")
+
+
+def _hoisted(tree: ast.Module, source: str) -> tuple[str, str]:
+    """Imports from `__future__`, which must come first of all, and the source without them, with its lines kept."""
+    lines, found = source.splitlines(), ""
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__":
+            found += f"{ast.unparse(node)}; "
+            for number in _lines(node):
+                lines[number] = ""
+    return found, "\n".join(lines)
+
+
+def _functions(tree: ast.Module, style: Style) -> Iterator[tuple[str, str, range]]:
+    """(class or '', function, its lines) of every test."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            cases = any(ast.unparse(base).endswith("TestCase") for base in node.bases)
+            if cases or (style == "pytest" and node.name.startswith("Test")):
+                for item in node.body:
+                    if _is_test(item):
+                        yield node.name, item.name, _lines(item)
+        elif style == "pytest" and _is_test(node):
+            yield "", node.name, _lines(node)
+
+
+def _is_test(node: ast.stmt) -> TypeGuard[ast.FunctionDef]:
+    if isinstance(node, ast.AsyncFunctionDef) and node.name.startswith("test"):
+        raise ValueError(f"{node.name} is asynchronous, which is not supported")
+    return isinstance(node, ast.FunctionDef) and node.name.startswith("test")
+
+
+def _lines(node: ast.stmt) -> range:
+    first = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", []))])
+    return range(first - 1, node.end_lineno or node.lineno)
+
+
+def _refuse(tree: ast.Module) -> None:
+    """Raise `ValueError` for what the stand-in cannot do."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] == "pytest":
+            unknown = [alias.name for alias in node.names if alias.name not in STANDIN]
+            if unknown:
+                raise ValueError(f"pytest.{unknown[0]} is not supported (supported: {', '.join(STANDIN)})")
+        if not isinstance(node, ast.Attribute):
+            continue
+        known = {"pytest": STANDIN, "pytest.mark": MARKS}.get(ast.unparse(node.value))
+        if known and node.attr not in known:
+            name = f"{ast.unparse(node.value)}.{node.attr}"
+            raise ValueError(f"{name} is not supported (supported: {', '.join(known)})")
+    owners: list[ast.Module | ast.ClassDef] = [tree, *(node for node in tree.body if isinstance(node, ast.ClassDef))]
+    for owner in owners:
+        for node in owner.body:
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test"):
+                names = [arg.arg for arg in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+                given = {name for each in node.decorator_list for name in _parametrized(each)}
+                needed = names[1 if isinstance(owner, ast.ClassDef) else 0 :][: -len(node.args.defaults) or None]
+                missing = [name for name in needed if name not in given]
+                if missing:
+                    raise ValueError(f"{node.name} asks for the fixture {missing[0]!r}: fixtures are not supported")
+
+
+def _parametrized(decorator: ast.expr) -> list[str]:
+    match decorator:
+        case ast.Call(ast.Attribute(_, "parametrize"), [ast.Constant(str(names)), *_]):
+            return [name.strip() for name in names.split(",")]
+        case ast.Call(ast.Attribute(_, "parametrize"), [ast.Tuple(elts) | ast.List(elts), *_]):
+            return [each.value for each in elts if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    return []

@@ -1,0 +1,296 @@
+"""`agentloop judge` and `agentloop.judge_programs`: real programs in a real sandbox, verdicts worked out by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import agentloop
+from agentloop.errors import SandboxError, UserError
+from agentloop.judging import IN_A_ROW, judge_programs
+from agentloop.sandbox import open_sandbox
+from agentloop.sandbox.local import available
+from agentloop.types import Execution, Job
+from agentloop.workloads import load
+
+PROBLEMS = [
+    {
+        "id": "double", "statement": "Write double(n): twice n.", "entry_point": "double",
+        "visible": [{"args": [2], "value": 4}], "hidden": [{"args": [3], "value": 6}, {"args": [-1], "value": -2}],
+    },
+    {
+        "id": "area", "statement": "Write area(r).", "entry_point": "area", "prelude": "import math\n",
+        "hidden": [{"script": "assert 3.1 < area(1) < 3.2"}, {"script": "assert area(0) == 0", "in_process": True}],
+    },
+    {
+        "id": "sum", "statement": "Print the sum of a line.", "limits": {"cpu": 0.3},
+        "hidden": [{"stdin": "1 2\n", "stdout": "3\n"}],
+    },
+]  # fmt: skip
+GOOD = "def double(n):\n    return n + n\n"
+
+
+@pytest.fixture(scope="session")
+def sandbox() -> str:
+    """The best sandbox that this machine has without an engine, or a skip."""
+    found = available()
+    if not found["namespaces"]:
+        return "local"
+    if not found["reduced"]:
+        return "local-reduced"
+    pytest.skip(f"no local sandbox: {found['namespaces']}")
+
+
+@pytest.fixture
+def problems(tmp_path: Path) -> Path:
+    path = tmp_path / "problems.jsonl"
+    path.write_text("".join(json.dumps(each) + "\n" for each in PROBLEMS))
+    return path
+
+
+def programs(folder: Path, *records: Any) -> Path:
+    path = folder / "programs.jsonl"
+    path.write_text("".join(json.dumps(each) + "\n" for each in records))
+    return path
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_verdicts_and_what_they_rest_on(tmp_path: Path, problems: Path, sandbox: str) -> None:
+    given = [
+        ({"problem_id": "double", "code": GOOD, "model": "a", "n": [1]}, "passed", ""),
+        ({"problem_id": "double", "code": "def double(n):\n    return n * n\n"}, "failed", ""),
+        ({"problem_id": "double", "code": "def double(n)\n"}, "compile_error", "SyntaxError"),
+        ({"problem_id": "double", "code": "import os\nos._exit(0)\n"}, "runtime_error", "early_exit"),
+        ({"problem_id": "double", "code": "def double(n):\n    return 2 * n\x00"}, "compile_error", None),
+        ({"problem_id": "double", "code": " \n"}, "no_code", "empty"),
+        ({"problem_id": "double", "code": None, "response": f"Sure.\n```python\n{GOOD}```\n"}, "passed", ""),
+        ({"problem_id": "double", "response": "I cannot help with that."}, "no_code", "refusal"),
+        ({"problem_id": "area", "code": "def area(r):\n    return math.pi * r * r\n"}, "passed", ""),
+        ({"problem_id": "sum", "code": "while True: pass"}, "timeout", "cpu_limit"),
+        ({"problem_id": "sum", "code": "print(sum(map(int, input().split())))\n"}, "passed", ""),
+    ]
+    out = tmp_path / "out.jsonl"
+    file = programs(tmp_path, *(record for record, _, _ in given))
+    judged = agentloop.judge_programs(file, out, workload="jsonl", data=problems, sandbox=sandbox)
+    found = lines(out)
+    for (record, outcome, detail), line in zip(given, found, strict=True):
+        assert line["outcome"] == outcome, line
+        assert detail is None or line["detail"] == detail
+        assert {key: line[key] for key in record if key != "code"} == {k: v for k, v in record.items() if k != "code"}
+    assert judged.outcomes == {"passed": 4, "failed": 1, "compile_error": 2, "runtime_error": 1, "no_code": 2,
+                               "timeout": 1}  # fmt: skip
+    wrong = found[1]
+    assert (wrong["passed"], wrong["total"], wrong["suite"]) == (0, 2, "hidden")
+    assert [(test["id"], test["got"], test["expected"]) for test in wrong["tests"]] == [
+        ("h1", "9", "6"),
+        ("h2", "1", "-2"),
+    ]
+    assert 0 < wrong["tests"][0]["cpu"] < 4
+    assert wrong["tests"][0]["memory"] > 2**20
+    assert "got" not in found[0]["tests"][0]
+    assert found[6]["code"] == GOOD
+    assert found[6]["extraction"]["rule"] == "fence"
+    assert found[8]["extraction"] == {"rule": "code", "detail": "", "added": ["imports: math"]}
+    assert (found[8]["trust"], found[0]["trust"], judged.in_process) == ("in_process", "separate", 1)
+    assert found[9]["limits"]["cpu"] == 0.3
+    assert found[0]["isolation"].startswith(sandbox)
+
+
+def test_suites(tmp_path: Path, problems: Path, sandbox: str) -> None:
+    file = programs(tmp_path, {"problem_id": "double", "code": "def double(n):\n    return n * n"})
+    totals = {}
+    for suite in ("visible", "hidden", "all"):
+        out = tmp_path / f"{suite}.jsonl"
+        agentloop.judge_programs(file, out, workload="jsonl", data=problems, sandbox=sandbox, suite=suite)  # type: ignore[arg-type]
+        [line] = lines(out)
+        totals[suite] = (line["outcome"], line["passed"], line["total"])
+    assert totals == {"visible": ("passed", 1, 1), "hidden": ("failed", 0, 2), "all": ("failed", 1, 3)}
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{", "line 2: not JSON"),
+        ("[1]", "line 2: a stored program is a JSON object, not list"),
+        ('{"code": "x"}', "line 2: key 'problem_id' is missing (there: 'code')"),
+        ('{"problem_id": 3, "code": "x"}', "line 2: key 'problem_id' must be a string"),
+        ('{"problem_id": "doubel", "code": "x"}', "line 2: unknown problem 'doubel': did you mean 'double'?"),
+        ('{"problem_id": "double", "cod": "x"}', "line 2: there is neither 'code'"),
+        ('{"problem_id": "double", "code": 3}', "line 2: 'code' and 'response' are strings"),
+        ('{"problem_id": "double", "code": "x", "outcome": 1}', "line 2: key 'outcome' is one that a verdict has"),
+        ("[" * 100_000, "line 2: not JSON"),
+    ],
+)
+def test_a_bad_line_is_named_before_anything_runs(tmp_path: Path, problems: Path, line: str, said: str) -> None:
+    file = tmp_path / "programs.jsonl"
+    file.write_text(json.dumps({"problem_id": "double", "code": GOOD}) + "\n" + line + "\n")
+    with pytest.raises(UserError) as error:
+        agentloop.judge_programs(file, tmp_path / "out.jsonl", workload="jsonl", data=problems, sandbox="local")
+    assert said in str(error.value)
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_a_suite_without_tests_is_refused(tmp_path: Path, problems: Path) -> None:
+    file = programs(tmp_path, {"problem_id": "sum", "code": "x"})
+    with pytest.raises(UserError, match="line 1: problem 'sum' has no visible suite"):
+        agentloop.judge_programs(
+            file, tmp_path / "out.jsonl", workload="jsonl", data=problems, suite="visible", sandbox="local"
+        )
+
+
+def test_no_program_and_no_file(tmp_path: Path, problems: Path) -> None:
+    (tmp_path / "empty.jsonl").write_text("\n")
+    for name, said in (("empty.jsonl", "holds no program"), ("none.jsonl", "No such file")):
+        with pytest.raises(UserError, match=said):
+            agentloop.judge_programs(
+                tmp_path / name, tmp_path / "out.jsonl", workload="jsonl", data=problems, sandbox="local"
+            )
+
+
+def test_a_program_of_five_megabytes_is_judged(tmp_path: Path, problems: Path, sandbox: str) -> None:
+    file = programs(tmp_path, {"problem_id": "double", "code": GOOD + "# " + "x" * 5_000_000})
+    out = tmp_path / "out.jsonl"
+    agentloop.judge_programs(file, out, workload="jsonl", data=problems, sandbox=sandbox)
+    assert lines(out)[0]["outcome"] == "passed"
+
+
+def test_it_goes_on_where_it_was_cut(tmp_path: Path, problems: Path, sandbox: str) -> None:
+    records = [{"problem_id": "double", "code": f"{GOOD}# {number}"} for number in range(6)]
+    out = tmp_path / "out.jsonl"
+    settings: dict[str, Any] = {"workload": "jsonl", "data": problems, "sandbox": sandbox}
+    agentloop.judge_programs(programs(tmp_path, *records[:4]), out, **settings)
+    first = out.read_bytes().splitlines(keepends=True)
+    out.write_bytes(b"".join(first[:2]) + first[2][:70])
+    judged = agentloop.judge_programs(programs(tmp_path, *records), out, **settings)
+    whole = out.read_bytes().splitlines(keepends=True)
+    assert (judged.kept, judged.outcomes["passed"], len(whole)) == (2, 6, 6)
+    assert whole[:2] == first[:2]
+    assert [line["code"] for line in lines(out)] == [record["code"] for record in records]
+
+    before = out.read_bytes()
+    for other, said in [
+        ([records[1], records[0]], "line 1: it judges another program than line 1"),
+        (records[:3], "line 4: there are more verdicts than programs"),
+    ]:
+        with pytest.raises(UserError, match=said):
+            agentloop.judge_programs(programs(tmp_path, *other), out, **settings)
+    with pytest.raises(UserError, match="another suite"):
+        agentloop.judge_programs(programs(tmp_path, *records), out, **settings, suite="all")
+    problems.write_text(problems.read_text().replace('"value": 6', '"value": 7'))
+    with pytest.raises(UserError, match="another problem"):
+        agentloop.judge_programs(programs(tmp_path, *records), out, **settings)
+    assert out.read_bytes() == before
+
+
+def test_other_files_are_never_overwritten(tmp_path: Path, problems: Path) -> None:
+    file = programs(tmp_path, {"problem_id": "double", "code": GOOD})
+    out = tmp_path / "out.jsonl"
+    out.write_text('{"mine": 1}\n')
+    for target, said in ((out, "no file of verdicts"), (file, "holds the programs"), (tmp_path, "no regular file")):
+        with pytest.raises(UserError, match=said):
+            agentloop.judge_programs(file, target, workload="jsonl", data=problems, sandbox="local")
+    assert out.read_text() == '{"mine": 1}\n'
+
+
+class Broken:
+    """A sandbox whose engine is away for some of the jobs: what a user's own backend may do."""
+
+    name, lanes = "broken", 2
+
+    def __init__(self, inner: Any, bad: set[str]) -> None:
+        self.inner, self.bad = inner, bad
+
+    async def start(self) -> dict[str, Any]:
+        return dict(await self.inner.start())
+
+    async def execute(self, job: Job) -> Execution:
+        if any(word in job.program for word in self.bad):
+            raise SandboxError("the lane was lost")
+        return await self.inner.execute(job)  # type: ignore[no-any-return]
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
+def test_a_fault_is_no_verdict_and_is_judged_again(tmp_path: Path, problems: Path, sandbox: str) -> None:
+    file = programs(tmp_path, *({"problem_id": "double", "code": f"{GOOD}# {number}."} for number in range(5)))
+    out = tmp_path / "out.jsonl"
+    loaded = load("jsonl", problems)
+
+    def run(bad: set[str]) -> Any:
+        return asyncio.run(judge_programs(loaded, file, out, sandbox=Broken(open_sandbox(sandbox, lanes=2), bad)))
+
+    assert (run({"# 1.", "# 3."}).faults, run({"# 3."}).faults) == (2, 1)
+    found = lines(out)
+    assert [line["outcome"] for line in found] == ["passed", "passed", "passed", None, "passed"]
+    assert found[3]["fault"] == "sandbox_error: the lane was lost"
+    assert "tests" not in found[3]
+    judged = run(set())
+    assert (judged.kept, judged.faults, judged.outcomes["passed"]) == (5, 0, 5)
+    assert [line["code"][-2:] for line in lines(out)] == ["0.", "1.", "2.", "3.", "4."]
+    assert not list(tmp_path.glob("*.new"))
+
+
+def test_it_ends_when_the_sandbox_is_down(tmp_path: Path, problems: Path, sandbox: str) -> None:
+    file = programs(tmp_path, *({"problem_id": "double", "code": GOOD} for _ in range(100)))
+    broken = Broken(open_sandbox(sandbox, lanes=2), {"double"})
+    judged = asyncio.run(judge_programs(load("jsonl", problems), file, tmp_path / "out.jsonl", sandbox=broken))
+    assert judged.stopped.startswith(f"{IN_A_ROW} faults in a row")
+    assert judged.faults < 40
+
+
+def command(folder: Path, sandbox: str, *more: str) -> list[str]:
+    given = ["--workload", "jsonl", "--data", str(folder / "problems.jsonl"), "--sandbox", sandbox, *more]
+    return [sys.executable, "-m", "agentloop.cli", "judge", *given, "-o", str(folder / "out.jsonl")]
+
+
+def test_a_pipe_is_judged_as_it_comes(tmp_path: Path, problems: Path, sandbox: str) -> None:
+    record = (json.dumps({"problem_id": "double", "code": GOOD}) + "\n").encode()
+    typed = command(tmp_path, sandbox, "--programs", "/dev/stdin")
+    with subprocess.Popen(typed, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        assert running.stdin is not None
+        running.stdin.write(record)
+        running.stdin.flush()
+        waiting = threading.Event()
+        deadline = time.monotonic() + 120
+        while not ((tmp_path / "out.jsonl").exists() and (tmp_path / "out.jsonl").stat().st_size):
+            assert running.poll() is None
+            assert time.monotonic() < deadline
+            waiting.wait(0.05)
+        _, said = running.communicate(record + b"{\n")
+    assert running.returncode == 2
+    assert b"line 3: not JSON" in said
+    assert [line["outcome"] for line in lines(tmp_path / "out.jsonl")] == ["passed", "passed"]
+
+
+def test_ctrl_c_leaves_a_file_that_goes_on(tmp_path: Path, problems: Path, sandbox: str) -> None:
+    slow = {"problem_id": "double", "code": "import time\n\n\ndef double(n):\n    time.sleep(12)\n"}
+    programs(tmp_path, {"problem_id": "double", "code": GOOD}, slow, slow)
+    typed = command(tmp_path, sandbox, "--programs", str(tmp_path / "programs.jsonl"), "--quiet")
+    out = tmp_path / "out.jsonl"
+    with subprocess.Popen(typed, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        waiting, deadline = threading.Event(), time.monotonic() + 120
+        while not (out.exists() and out.stat().st_size):
+            assert running.poll() is None
+            assert time.monotonic() < deadline
+            waiting.wait(0.05)
+        other = subprocess.run(typed, capture_output=True, text=True, check=False)
+        assert (other.returncode, "another process writes" in other.stderr) == (2, True)
+        os.kill(running.pid, signal.SIGINT)
+        said, errors = running.communicate(timeout=60)
+    assert (running.returncode, errors) == (3, "")
+    assert said == f"{out}: interrupted; run again to go on\n"
+    assert [line["outcome"] for line in lines(out)] == ["passed"]
