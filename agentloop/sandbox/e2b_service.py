@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 import ipaddress
 import os
+import socket
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -35,18 +37,30 @@ def connection(domain: str | None = None) -> dict[str, Any]:
 
 def why_not(domain: str | None = None) -> str:
     """What is missing to call the service, '' if nothing. Asks nobody."""
-    try:
-        from e2b import ConnectionConfig
-    except ImportError:
+    if importlib.util.find_spec("e2b") is None:
         return "the e2b sandbox needs a package more: pip install 'agentloop-lab[e2b]'"
     if not os.environ.get("E2B_API_KEY"):
         return "the e2b sandbox needs the key of an E2B account in E2B_API_KEY"
+    from e2b import ConnectionConfig
+
     config = ConnectionConfig(domain=domain)
     if config.debug:
         return "E2B_DEBUG is set, with which the SDK starts and ends no machine: unset it"
     urls = (config.api_url, config.get_sandbox_url("any", config.domain))
     if os.environ.get("AGENTLOOP_NO_OUTSIDE") == "1" and not all(map(_is_loopback, urls)):
         return f"e2b at {config.domain}: calls to the outside are off (AGENTLOOP_NO_OUTSIDE=1)"
+    return ""
+
+
+def unreachable() -> str:
+    """Why the service does not answer, '' if something listens there. No key is sent."""
+    from e2b import ConnectionConfig
+
+    url = urlsplit(ConnectionConfig().api_url)
+    try:
+        socket.create_connection((url.hostname, url.port or 443), timeout=5).close()
+    except OSError:
+        return f"{url.geturl()} does not answer"
     return ""
 
 

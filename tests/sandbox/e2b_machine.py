@@ -4,6 +4,8 @@ python e2b_machine.py BASE FOLDER COMMAND: uids 0 to 65535 in there are those fr
 are laid into its root. Started by root. It ends when it is killed, and all in it with it.
 """
 
+# Python of the least: it runs between two roots, and knows paths of both.
+# ruff: noqa: PTH103, PTH120, PTH123
 from __future__ import annotations
 
 import contextlib

@@ -96,6 +96,8 @@ class Server:
         self.machines: dict[str, Machine] = {}
         self.ended: list[str] = []
         self.seen: list[tuple[str, str]] = []
+        self.keys: list[tuple[str, str]] = []
+        """(name, Idempotency-Key) of every request that has one."""
         self.trouble: dict[str, list[Answer]] = defaultdict(list)
         self.chunk = 65536
         """Bytes of output in one event."""
@@ -135,6 +137,8 @@ class Server:
     async def answer(self, request: web.Request) -> web.StreamResponse:
         name, body = self.name(request), await request.read()
         self.seen.append((name, f"{request.query_string} {body.decode(errors='replace')}"))
+        if "Idempotency-Key" in request.headers:
+            self.keys.append((name, request.headers["Idempotency-Key"]))
         if self.trouble[name]:
             told = self.trouble[name].pop(0)
             if told.status == 0:
