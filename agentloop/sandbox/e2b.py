@@ -41,6 +41,8 @@ SDK_WAITS = (429, 502, 503, 504)
 """The SDK tries these again itself, since it alone sees how long Retry-After asks to wait."""
 LIFETIME, OLD = 3600.0, 2700.0
 """Seconds after which E2B ends any machine of its smallest plan; after which a lane gets no new job."""
+PATIENCE = 10.0
+"""Seconds that a cancelled start of a machine may still take, so that its machine can be ended."""
 CHUNK = 512 * 2**10
 MIB = 2**20
 ROOM = 320 * MIB
@@ -62,6 +64,7 @@ class E2BSandbox:
         self._options: dict[str, Any] = {}
         self._info: SandboxInfo | None = None
         self._pool = Pool(self._start_lane, lanes)
+        self._closed = False
 
     async def start(self) -> dict[str, Json]:
         """See `Sandbox.start`. Ends what dead owners left."""
@@ -102,6 +105,7 @@ class E2BSandbox:
 
     async def close(self) -> None:
         """See `Sandbox.close`."""
+        self._closed = True
         await self._pool.close()
         if self._options:
             with contextlib.suppress(AgentloopError):  # what cannot be ended now ends by itself, `timeout` from here
@@ -113,14 +117,17 @@ class E2BSandbox:
         try:
             wire = await asyncio.shield(launch)
         except asyncio.CancelledError:  # the request is on its way: the machine that it starts must not outlive us
-            with contextlib.suppress(Exception):
-                await (await launch).kill()
+            await asyncio.wait([launch], timeout=PATIENCE)
+            if not launch.cancel() and not launch.exception():
+                await launch.result().kill()
             raise
         return wire.reader, wire, wire.kill
 
     async def _launch(self, pool: str) -> Wire:
         machine = await self._create(pool)
         try:
+            if self._closed:
+                raise SandboxError("the sandbox is closed", retryable=False)
             async with faults("prepare a machine"):
                 self._info = self._info or await machine.get_info()
                 for name, text in self._files.items():

@@ -385,6 +385,34 @@ async def test_a_cancelled_start_leaves_no_machine(server: Server) -> None:
     assert server.count("create") == 1
 
 
+async def test_a_close_before_a_machine_is_there_leaves_none(server: Server) -> None:
+    sandbox = E2BSandbox(lanes=1)
+    starting = asyncio.ensure_future(sandbox.start())
+    async with asyncio.timeout(20):
+        while not server.count("create"):
+            await asyncio.sleep(0)
+    await sandbox.close()
+    with pytest.raises(SandboxError, match="closed"):
+        await starting
+    assert server.machines == {}
+
+
+async def test_a_cancelled_start_waits_for_no_service_that_hangs(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(e2b, "PATIENCE", 0.1)
+    server.trouble["create"].append(Answer(-1))
+    sandbox = E2BSandbox(lanes=1)
+    starting = asyncio.ensure_future(sandbox.start())
+    async with asyncio.timeout(20):
+        while not server.count("create"):
+            await asyncio.sleep(0)
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        await sandbox.close()
+
+
 async def test_a_cancelled_job_takes_its_machine_along(server: Server, sandbox: E2BSandbox) -> None:
     (first,) = server.machines
     running = asyncio.ensure_future(sandbox.execute(SLOW))
