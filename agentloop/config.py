@@ -93,8 +93,8 @@ class Experiment(_Part):
     models: list[ModelConfig] = Field(min_length=1)
     strategies: list[StrategyConfig] = Field(min_length=1)
     sandbox: str = "auto"
-    """`docker`, `local`, `local-reduced`, `auto` (docker where an engine answers, else local), `any` (`auto` that goes
-    on at local-reduced where there are no namespaces), or a profile's path."""
+    """`docker`, `local`, `local-reduced`, `e2b`, `auto` (docker where an engine answers, else local), `any` (`auto`
+    that goes on at local-reduced where there are no namespaces), or a profile's path."""
     jobs: int = Field(default=2, ge=1)
     """Programs that run at once."""
     attempts: int = Field(default=8, ge=1)

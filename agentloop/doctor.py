@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import tempfile
@@ -29,7 +30,7 @@ class Check:
 
 
 def checks() -> Iterator[Check]:
-    """Every sandbox backend, model and data set, one after the other. Never raises, asks no provider."""
+    """Every sandbox backend, model and data set, one after the other. Never raises, uses no key."""
     yield from _sandboxes()
     yield from _local_models()
     keys = sorted(name for name in os.environ if name.endswith("_API_KEY"))
@@ -40,7 +41,7 @@ def checks() -> Iterator[Check]:
 
 def _sandboxes() -> Iterator[Check]:
     from agentloop.catalog import root
-    from agentloop.sandbox import local
+    from agentloop.sandbox import e2b_service, local
     from agentloop.sandbox.engine import available
 
     docker = available(root() / "sandboxes" / "docker")
@@ -51,6 +52,9 @@ def _sandboxes() -> Iterator[Check]:
         yield Check("sandbox", "docker", True, f"engine {docker.engine}, {image}")
     for level, why in local.available().items():
         yield Check("sandbox", LEVELS[level], not why, why or "works here", local.mend())
+    why = e2b_service.why_not() or e2b_service.unreachable()
+    todo = "only for virtual machines of E2B, which cost money: pip install 'agentloop-lab[e2b]', set E2B_API_KEY"
+    yield Check("sandbox", "e2b", not why, why or "a key is set, the service answers", todo)
 
 
 def _local_models() -> Iterator[Check]:
@@ -82,7 +86,7 @@ def local_models() -> dict[str, str]:
 def clean() -> Iterator[str]:
     """Remove what dead processes left; a line for each thing removed, and for what could not be looked at."""
     from agentloop.errors import AgentloopError
-    from agentloop.sandbox import engine, landlock
+    from agentloop.sandbox import e2b_service, engine, landlock
 
     try:
         client = engine.connect()
@@ -96,6 +100,12 @@ def clean() -> Iterator[str]:
             yield f"docker: {error}"
         finally:
             client.close()
+    if not e2b_service.why_not():
+        try:
+            for name in asyncio.run(e2b_service.reap()):
+                yield f"removed e2b machine {name}"
+        except AgentloopError as error:
+            yield f"e2b was not looked at: {error}"
     for path in landlock.sweep():
         yield f"removed {path}"
     yield from _copies()

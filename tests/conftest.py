@@ -50,6 +50,8 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in [name for name in os.environ if name.endswith(("_API_KEY", "_API_TOKEN"))]:
         del os.environ[name]
     os.environ["AGENTLOOP_NO_OUTSIDE"] = "1"
+    # The SDK of E2B has a network library of its own, which no audit hook sees: it has nowhere to go, twice over.
+    os.environ |= {"E2B_API_URL": "http://127.0.0.1:9", "E2B_SANDBOX_URL": "http://127.0.0.1:9"}
 
 
 def _docker() -> str | None:
@@ -80,7 +82,18 @@ def _data() -> str | None:
     return None if DATA.is_dir() else f"no benchmark data at {DATA} (set AGENTLOOP_DATA)"
 
 
-PARTS: dict[str, Callable[[], str | None]] = {"docker": _docker, "local-model": _local_model, "data": _data}
+def _e2b_machines() -> str | None:
+    from tests.sandbox.e2b_server import why_not
+
+    return why_not()
+
+
+PARTS: dict[str, Callable[[], str | None]] = {
+    "docker": _docker,
+    "local-model": _local_model,
+    "data": _data,
+    "e2b-machines": _e2b_machines,
+}
 """For each part that a machine may lack: why it is missing, or None."""
 
 

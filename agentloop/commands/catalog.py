@@ -80,6 +80,7 @@ SANDBOXES = {
     "docker": "containers: no network, read-only root, limits by cgroup",
     "local": "namespaces of this machine's kernel; needs no engine",
     "local-reduced": "Landlock and a system call filter only; less isolation, asked for by name",
+    "e2b": "virtual machines of the E2B service; needs E2B_API_KEY, costs money",
 }
 WORKLOADS = {
     "humaneval": "164 Python functions; visible suite: the docstring's examples, hidden suite: its check",

@@ -44,7 +44,9 @@ def run(
     iterations: Annotated[int | None, _count("Programs of one attempt at most.  [default: the strategy's]")] = None,
     limit: Annotated[int | None, _count("At most so many problems.  [default: all]")] = None,
     every: Annotated[int | None, _count("Take each n-th problem.  [default: 1]")] = None,
-    sandbox: Annotated[str | None, _text("NAME", "docker, local, local-reduced or a profile.  [default: auto]")] = None,
+    sandbox: Annotated[
+        str | None, _text("NAME", "docker, local, local-reduced, e2b, a profile.  [default: auto]")
+    ] = None,
     jobs: Annotated[int | None, _count("Programs that run at once.  [default: 2]")] = None,
     out: Annotated[Path | None, _text("DIR", "Run directory; one that is there goes on.  [default: runs/NAME]")] = None,
     max_cost: Annotated[float | None, typer.Option(metavar="USD", min=0, help="Most money for the whole run.")] = None,

@@ -16,13 +16,19 @@ if TYPE_CHECKING:
     from agentloop.protocols import Sandbox
     from agentloop.types import Execution, Job, Json
 
-SPECS = ("auto", "any", "docker", "local", "local-reduced")
-PROFILE_KEYS = ("description", "backend", "recipe", "cpus", "interpreter", "limits")
+SPECS = ("auto", "any", "docker", "local", "local-reduced", "e2b")
+OWN_KEYS: dict[str, dict[str, Any]] = {
+    "docker": {"recipe": str, "cpus": int | float, "interpreter": str},
+    "e2b": {"template": str, "timeout": int, "domain": str},
+}
+"""What only one backend's profiles may set."""
+PROFILE_KEYS = ("description", "backend", "limits", *(key for keys in OWN_KEYS.values() for key in keys))
 INTERPRETERS = ("forked", "new")
 
 
 def open_sandbox(spec: str, *, lanes: int, progress: Callable[[str], None] = lambda line: None) -> Sandbox:
-    """The sandbox of a spec, not yet started: `docker`, `local`, `local-reduced`, `auto`, `any`, or a profile's path.
+    """The sandbox of a spec, not yet started: `docker`, `local`, `local-reduced`, `e2b`, `auto`, `any`, or a
+    profile's path.
 
     `auto` is docker where an engine answers, else local, which never falls below namespaces by itself. `any` is `auto`
     that goes on at local-reduced where there are no namespaces: for demonstrations. `progress` gets a line for each
@@ -52,6 +58,10 @@ def _backend(name: str, lanes: int, progress: Callable[[str], None], settings: d
         from agentloop.sandbox.local import LocalSandbox
 
         return LocalSandbox(lanes=lanes, reduced=name == "local-reduced", **settings)
+    if name == "e2b":
+        from agentloop.sandbox.e2b import E2BSandbox
+
+        return E2BSandbox(lanes=lanes, **settings)
     raise unknown_name("sandbox", name, SPECS)
 
 
@@ -69,16 +79,23 @@ def _from_profile(path: Path, lanes: int, progress: Callable[[str], None]) -> Sa
     for key in profile:
         if key not in PROFILE_KEYS:
             raise unknown_name(f"key of sandbox profile {path}", key, PROFILE_KEYS)
-    settings: dict[str, Any] = {key: profile[key] for key in ("recipe", "cpus", "interpreter") if key in profile}
-    if settings and profile.get("backend") != "docker":
-        raise UserError(f"sandbox profile {path}: {', '.join(settings)} are for the docker backend only")
+    backend = str(profile.get("backend", ""))
+    settings: dict[str, Any] = {}
+    for owner, keys in OWN_KEYS.items():
+        given = {key: profile[key] for key in keys if key in profile}
+        if given and owner != backend:
+            raise UserError(f"sandbox profile {path}: {', '.join(given)} are for the {owner} backend only")
+        for key, value in given.items():
+            if isinstance(value, bool) or not isinstance(value, keys[key]) or value in ("", 0) or str(value)[0] == "-":
+                raise UserError(f"sandbox profile {path}: {key} = {value!r} cannot be")
+        settings |= given
     if settings.get("interpreter", INTERPRETERS[0]) not in INTERPRETERS:
-        raise unknown_name(f"interpreter of sandbox profile {path}", str(settings["interpreter"]), INTERPRETERS)
+        raise unknown_name(f"interpreter of sandbox profile {path}", settings["interpreter"], INTERPRETERS)
     if "recipe" in settings:
         settings["recipe"] = path.resolve().parent / settings["recipe"]
         if not (settings["recipe"] / "Dockerfile").is_file():
             raise UserError(f"sandbox profile {path}: there is no {settings['recipe'] / 'Dockerfile'}")
-    sandbox = _backend(str(profile.get("backend", "")), lanes, progress, settings)
+    sandbox = _backend(backend, lanes, progress, settings)
     limits = profile.get("limits", {})
     known = {field.name: type(getattr(Limits(), field.name)) for field in fields(Limits)}
     for key, value in limits.items():

@@ -180,12 +180,17 @@ def _alive(owner: str) -> bool:
     return _started(int(pid)) == started
 
 
+def dead(labels: dict[str, str]) -> bool:
+    """Whether the owner that these labels name was a process of this machine and is gone."""
+    return labels.get(HOST) == _host() and not _alive(labels.get(OWNER, ""))
+
+
 def reap(client: DockerClient) -> list[str]:
     """Remove the lanes whose owner, a process of this machine, is dead; their names. Other machines' are left alone."""
     removed = []
     with faults("look for left lanes"):
         for container in client.containers.list(all=True, filters={"label": [LANE, f"{HOST}={_host()}"]}, sparse=True):
-            if not _alive(labels_of(container).get(OWNER, "")):
+            if dead(labels_of(container)):
                 remove(client, str(container.id))
                 removed.append(str(container.attrs["Names"][0]).lstrip("/"))
     return removed

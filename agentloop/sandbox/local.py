@@ -42,6 +42,8 @@ WORDS = {
     ("reduced", True): "local-reduced: Landlock, seccomp filter and a uid for each lane, no namespaces",
     ("reduced", False): "local-reduced: Landlock and seccomp filter, no namespaces, no uid of its own",
 }
+SCRATCH = ["/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue"]
+"""What a lane in namespaces empties after every test."""
 PREFLIGHT = """
 import os, socket
 status = dict(line.split(":\\t", 1) for line in open("/proc/self/status").read().splitlines() if ":\\t" in line)
@@ -160,7 +162,7 @@ def command(level: str, uids: tuple[int | None, int | None]) -> list[str]:
         "checker_uid": uids[1],
         "python": python,
         "readable": list(dict.fromkeys([*landlock.READABLE, *sorted(map(str, Path("/etc").glob("java*"))), *own])),
-        "scratch": [] if level == "reduced" else ["/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue"],
+        "scratch": [] if level == "reduced" else SCRATCH,
         "isolation": {"level": level, "own_uid": uids[0] is not None},
     }
     script = HERE / ("landlock.py" if level == "reduced" else "namespaces.py")

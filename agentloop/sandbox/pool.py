@@ -95,11 +95,13 @@ class Pool:
     async def _take(self, pool: str, *, fresh: bool = False) -> Lane:
         if self._closed:
             raise SandboxError("the sandbox is closed", retryable=False)
-        if self._idle[pool]:
+        while self._idle[pool]:
             lane = self._idle[pool].pop()
-            if not fresh:
+            if not fresh and not lane.writer.is_closing():  # it may have been lost since its last job
                 return lane
             await self._destroy(lane)
+            if fresh:
+                break
         lane = Lane(*await self._start(pool))
         self._open.add(lane)
         try:

@@ -13,7 +13,7 @@ from agentloop.sandbox.local import available
 PROFILES = Path(__file__).parents[2] / "sandboxes"
 
 
-@pytest.mark.parametrize("name", ["docker", "local", "local-reduced"])
+@pytest.mark.parametrize("name", ["docker", "local", "local-reduced", "e2b"])
 async def test_a_name_and_its_profile_are_the_same_backend(name: str) -> None:
     for spec in (name, str(PROFILES / f"{name}.toml")):
         sandbox = open_sandbox(spec, lanes=3)
@@ -40,6 +40,9 @@ async def test_auto_without_an_engine_never_falls_below_namespaces(
         ('backend = "docker"\n[limits]\nmemory = true', r"limits.memory = True is no positive int"),
         ('backend = "docker"\nrecipe = "nowhere"', "there is no .*nowhere/Dockerfile"),
         ('backend = "local"\ncpus = 2', "cpus are for the docker backend only"),
+        ('backend = "local"\ntemplate = "base"', "template are for the e2b backend only"),
+        ('backend = "e2b"\ntimeout = 0', "timeout = 0 cannot be"),
+        ('backend = "e2b"\ntimeout = 1.5', r"timeout = 1.5 cannot be"),
         ("backend = ", "profile .*x.toml: Invalid value"),
     ],
 )
