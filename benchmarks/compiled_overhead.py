@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from agentloop import preflight
@@ -45,13 +46,16 @@ int main() {
 
 
 def bare(programs: list[str], inputs: list[str], workers: int) -> float:
+    # Sessions of their own, like those of the judge: Linux shares out the CPU by session (autogroup).
+    run = partial(subprocess.run, check=True, start_new_session=True)
+
     def one(program: str) -> None:
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "main.cpp").write_text(program)
             words = COMPILED["cpp"].build[2:]  # without the setting of TMPDIR
-            subprocess.run([word.replace("{source}", "main.cpp") for word in words], cwd=folder, check=True)
+            run([word.replace("{source}", "main.cpp") for word in words], cwd=folder)
             for text in inputs:
-                subprocess.run([f"{folder}/main"], input=text, capture_output=True, text=True, check=True)
+                run([f"{folder}/main"], input=text, capture_output=True, text=True)
 
     begin = time.perf_counter()
     with ThreadPoolExecutor(workers) as pool:
