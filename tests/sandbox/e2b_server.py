@@ -80,7 +80,7 @@ class Machine:
             "startedAt": now.isoformat(),
             "endAt": (now + timedelta(seconds=left)).isoformat(),
             "cpuCount": 2,
-            "memoryMB": 1024,
+            "memoryMB": 4096,
             "diskSizeMB": 1024,
             "state": "running",
             "envdVersion": "0.6.7",

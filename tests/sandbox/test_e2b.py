@@ -16,9 +16,10 @@ import pytest
 from agentloop.doctor import checks, clean
 from agentloop.errors import AgentloopError, SandboxError, UserError
 from agentloop.sandbox import e2b, e2b_service, engine, lane, open_sandbox
+from agentloop.sandbox.compiled import COMPILED
 from agentloop.sandbox.conformance import Case, answer, call, job, stdio
 from agentloop.sandbox.e2b import E2BSandbox
-from agentloop.testing import sandbox_cases
+from agentloop.testing import language_cases, sandbox_cases, why_not
 from agentloop.types import Job, Limits
 from tests.sandbox.e2b_server import KEY, Answer, Server, serving
 from tests.sandbox.procs import below
@@ -72,23 +73,34 @@ def conformance(need: Callable[[str], None], tmp_path_factory: pytest.TempPathFa
         return ""
 
     async def run() -> dict[str, str]:
-        cases, sandbox = sandbox_cases(), E2BSandbox(lanes=2)
+        sandbox, missing = E2BSandbox(lanes=2), dict[str, str]()
         with pytest.MonkeyPatch.context() as patch:
             async with serving(tmp_path_factory.mktemp("e2b"), patch) as server:
                 server.chunk = 1021  # no record comes whole
                 try:
                     await sandbox.start()
+                    cases = sandbox_cases()
+                    for language in COMPILED:
+                        if why := await why_not(sandbox, language):
+                            missing |= {case[0]: f"skip: {why}" for case in language_cases(language)[:2]}
+                        else:
+                            cases += language_cases(language)[:2]
                     results = await asyncio.gather(*(one(sandbox, case) for case in cases))
                 finally:
                     await sandbox.close()
                 assert server.machines == {}
-        return {case[0]: result for case, result in zip(cases, results, strict=True)}
+        return missing | {case[0]: result for case, result in zip(cases, results, strict=True)}
 
     return asyncio.run(run())
 
 
-@pytest.mark.parametrize("case", [case[0] for case in sandbox_cases()])
+CASES = [*sandbox_cases(), *(case for language in COMPILED for case in language_cases(language)[:2])]
+
+
+@pytest.mark.parametrize("case", [case[0] for case in CASES])
 def test_case(case: str, conformance: dict[str, str]) -> None:
+    if conformance[case].startswith("skip: "):
+        pytest.skip(conformance[case])
     assert conformance[case] == ""
 
 
@@ -112,7 +124,7 @@ async def test_a_started_sandbox_tells_its_environment_and_leaves_nothing(server
     assert environments[0] == environments[1]
     assert environments[0]["backend"] == "e2b"
     assert "memory sampled" in environments[0]["isolation"]
-    assert environments[0]["host"] == "e2b, 2 CPUs, 1024 MiB"
+    assert environments[0]["host"] == "e2b, 2 CPUs, 4096 MiB"
 
 
 async def says_one_in_grade(sandbox: E2BSandbox) -> bool:
@@ -151,8 +163,8 @@ async def test_a_big_job_comes_in_pieces_and_whole(server: Server, sandbox: E2BS
 
 
 async def test_more_memory_than_a_machine_has_is_refused(sandbox: E2BSandbox) -> None:
-    with pytest.raises(UserError, match=r"limits.memory is 900 MiB.*'base' has 1024 MiB.*set limits.memory"):
-        await sandbox.execute(replace(HELLO, limits=Limits(memory=900 * 2**20)))
+    with pytest.raises(UserError, match=r"in python may take 4000 MiB.*'base' has 4096 MiB.*smaller limits.memory"):
+        await sandbox.execute(replace(HELLO, limits=Limits(memory=4000 * 2**20)))
 
 
 # -- lifetimes and losses ----------------------------------------------------------------------------------------------
