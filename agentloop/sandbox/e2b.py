@@ -101,7 +101,7 @@ class E2BSandbox:
         memory, _ = needs(job)
         if self._info and memory + ROOM > self._info.memory_mb * MIB:
             raise UserError(
-                f"a job in {job.language} may take {memory // MIB} MiB, and a machine of template {self.template!r} has "
+                f"a job in {job.language} may take {memory // MIB} MiB; a machine of template {self.template!r} has "
                 f"{self._info.memory_mb} MiB, {ROOM // MIB} of them not for programs: use a template with more memory, "
                 "or set a smaller limits.memory in a sandbox profile"
             )
