@@ -22,6 +22,7 @@ from agentloop.sandbox import engine
 from agentloop.sandbox.e2b_service import connection, end, faults, listed, one_line, reap
 from agentloop.sandbox.landlock import READABLE
 from agentloop.sandbox.lane import LINE_LIMIT, PROTOCOL
+from agentloop.sandbox.languages import needs
 from agentloop.sandbox.local import PREFLIGHT, SCRATCH
 from agentloop.sandbox.pool import FIRST_UID, Pool
 from agentloop.types import Job, Limits, Test
@@ -47,6 +48,8 @@ CHUNK = 512 * 2**10
 MIB = 2**20
 ROOM = 320 * MIB
 """Memory of a machine that programs cannot have: its system, the judge, four places to write of 64 MiB each."""
+JAVA = tuple(f"/etc/java-{version}-openjdk" for version in (11, 17, 21, 25))
+"""Where Debian keeps what a Java cannot start without; those that are not there are left out."""
 FOLDER = "/opt/agentloop"
 FILES = ("judge.py", "namespaces.py", "seccomp.py")
 
@@ -95,11 +98,12 @@ class E2BSandbox:
 
     async def execute(self, job: Job) -> Execution:
         """See `Sandbox.execute`. Raises `UserError` for a limit that no machine of this template can give."""
-        if self._info and job.limits.memory + ROOM > self._info.memory_mb * MIB:
+        memory, _ = needs(job)
+        if self._info and memory + ROOM > self._info.memory_mb * MIB:
             raise UserError(
-                f"limits.memory is {job.limits.memory // MIB} MiB, and a machine of template {self.template!r} has "
+                f"a job in {job.language} may take {memory // MIB} MiB; a machine of template {self.template!r} has "
                 f"{self._info.memory_mb} MiB, {ROOM // MIB} of them not for programs: use a template with more memory, "
-                "or set limits.memory in a sandbox profile"
+                "or set a smaller limits.memory in a sandbox profile"
             )
         return await self._pool.run(job)
 
@@ -182,7 +186,7 @@ class Wire:
         config = {
             "uid": FIRST_UID,
             "checker_uid": FIRST_UID + 1,
-            "readable": READABLE,
+            "readable": [*READABLE, *JAVA],
             "scratch": SCRATCH,
             "isolation": {"engine": "e2b", "level": "namespaces", "own_uid": True},
         }

@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 from agentloop.sandbox import namespaces
+from agentloop.sandbox.e2b import JAVA
 from agentloop.sandbox.landlock import READABLE
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -56,7 +57,7 @@ def inside(files: dict[str, str], command: str) -> None:
         _, status = os.waitpid(first, 0)
         os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
     namespaces._libc.prctl(PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    namespaces.build_root(list(READABLE), "root:x:0:0:root:/root:/bin/bash\n", "")
+    namespaces.build_root([*READABLE, *JAVA], "root:x:0:0:root:/root:/bin/bash\n", "")
     for path, text in files.items():
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w") as file:

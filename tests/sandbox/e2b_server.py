@@ -80,7 +80,7 @@ class Machine:
             "startedAt": now.isoformat(),
             "endAt": (now + timedelta(seconds=left)).isoformat(),
             "cpuCount": 2,
-            "memoryMB": 1024,
+            "memoryMB": 4096,
             "diskSizeMB": 1024,
             "state": "running",
             "envdVersion": "0.6.7",
@@ -101,6 +101,9 @@ class Server:
         self.trouble: dict[str, list[Answer]] = defaultdict(list)
         self.chunk = 65536
         """Bytes of output in one event."""
+        self.go = asyncio.Event()
+        """While it is clear, nobody is told that a machine was made."""
+        self.go.set()
         self._names = itertools.count(1)
         self._stuck = asyncio.Event()
 
@@ -119,6 +122,7 @@ class Server:
             yield self
         finally:
             self._stuck.set()
+            self.go.set()
             for machine in list(self.machines.values()):
                 self.end(machine)
             await runner.cleanup()
@@ -175,6 +179,7 @@ class Server:
         self.machines[name] = machine = Machine(name, f"token-{name}", self.folder / name, asked)
         machine.folder.mkdir()
         self.last_until(machine, asked["timeout"])
+        await self.go.wait()
         made = {"templateID": "t3mpl4te", "sandboxID": name, "clientID": "c", "envdVersion": "0.6.7"}
         return web.json_response({**made, "envdAccessToken": machine.token, "domain": None}, status=201)
 
