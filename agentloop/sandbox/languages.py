@@ -85,9 +85,9 @@ def needs(job: Job) -> tuple[int, int]:
 @cache
 def _python_tools() -> dict[str, Json]:
     """The drivers, which compile themselves when a lane first sees them."""
-    files = {f"source/{name}.py": driver(f"{name}_driver") for name in ("python", "check")}
+    files = {f"source/{name}.py": driver(f"{name}_driver") for name in ("python", "check", "fork")}
     argv = [*PYTHON, "{tools}/source/python.py", "build", "{tools}"]
-    forker = [*PYTHON, "{tools}/python.pyc", "fork"]
+    forker = [*PYTHON, "{tools}/fork.pyc"]
     tools_id = text_digest(json.dumps(files))
     return {"id": tools_id, "files": files, "argv": argv, "limits": asdict(Limits()), "forker": forker}
 

@@ -65,7 +65,7 @@ async def run(lane: Lane, job: Job) -> Execution:
 def forkers(lane: Lane) -> list[int]:
     """Processes of the judge that stand ready."""
     table = judge.processes(set())
-    return [pid for pid, row in table.items() if row[0] == lane.hello["pid"] and _words(pid)[-2:-1] == [b"fork"]]
+    return [pid for pid, row in table.items() if row[0] == lane.hello["pid"] and _words(pid)[-2].endswith(b"fork.pyc")]
 
 
 def _words(pid: int) -> list[bytes]:

@@ -1,7 +1,6 @@
 """Runs inside the sandbox, in the program's own process, once per test: `python python.pyc MODE FOLDER [FUNCTION]`.
 
   build   compile the drivers in FOLDER/source into FOLDER, once per lane
-  fork    stand ready, and fork for each byte on stdin; the fork asks at the socket FOLDER what it is to run
   stdio   run main.py of FOLDER as `__main__`
   call    read {"function", "args", "kwargs"} from stdin, load main.py as module `solution`, call, write one line
           (or {"function", "calls": JSON text of a list of args}: one line a call, up to the first that raises)
@@ -24,8 +23,6 @@ import posix
 import sys
 
 MAX_DEPTH, MAX_ITEMS = 500, 10_000
-FAR = 32
-"""A descriptor's number above those that a program is given."""
 KEYS, ITEMS, VALUES = (type(view) for view in (vars().keys(), vars().items(), vars().values()))
 
 
@@ -277,84 +274,12 @@ def judged(code, module):
 def build(folder):
     from _frozen_importlib_external import _code_to_timestamp_pyc
 
-    for name in ("python", "check"):
+    for name in ("python", "check", "fork"):
         path = f"{folder}/source/{name}.py"
         with open(path, "rb") as file:
             code = compile(file.read(), path, "exec")
         with open(f"{folder}/{name}.pyc", "wb") as file:
             file.write(_code_to_timestamp_pyc(code))
-
-
-def stand_ready(door):
-    """Fork for each byte on stdin. Returns in the forks only, and there when it is known what to run: its arguments.
-
-    This process never holds anything of a job, and loads only what the interpreter itself needs.
-    """
-    import _ctypes
-    import _socket
-
-    prctl = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")
-    while posix.read(0, 1):
-        middle = posix.fork()
-        if middle:
-            posix.waitpid(middle, 0)
-            continue
-        middle = posix.getpid()
-        if posix.fork():
-            posix._exit(0)
-        while posix.getppid() == middle:  # an orphan is the judge's child
-            posix.sched_yield()
-        near = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
-        near.connect(door)
-        line = _socket.socket(fileno=posix.dup2(near.fileno(), FAR, False))  # out of the way of the program's own
-        near.close()
-        try:
-            return become(line, lambda: _ctypes.call_cdeclfunction(prctl, (4, 1, 0, 0, 0)))
-        except BaseException as error:
-            line.send(f"{type(error).__name__}: {error}".encode())
-            posix._exit(127)
-    posix._exit(0)
-
-
-def become(line, dumpable):
-    """Take descriptors, rights, folder and environment that the judge gives on the line; the arguments to run with."""
-    text, passed, *_ = line.recvmsg(1 << 20, 1 << 10)
-    ((_, _, numbers),) = passed
-    fds = [int.from_bytes(numbers[at : at + 4], sys.byteorder) for at in range(0, len(numbers), 4)]
-    for place, fd in enumerate(fds):  # first above all of them, so that none is covered before it is moved
-        posix.dup2(fd, FAR + 1 + place)
-    for place in range(len(fds)):
-        posix.dup2(FAR + 1 + place, place)
-    posix.closerange(len(fds), FAR)
-    posix.closerange(FAR + 1, FAR + 1 + len(fds))
-    cwd, uid, count, *words = text.decode("utf-8", "surrogateescape").split("\0")
-    posix.setsid()
-    posix.setgroups([])
-    posix.setresgid(int(uid), int(uid), int(uid))
-    posix.setresuid(int(uid), int(uid), int(uid))
-    dumpable()  # what a change of uid takes away: /dev/stdin and /proc/self are the program's own, as after exec
-    posix.chdir(cwd)
-    for word in words[int(count) :]:
-        name, _, value = word.encode("utf-8", "surrogateescape").partition(b"=")
-        posix.environ[name] = value
-        posix.putenv(name, value)
-    for number, name in enumerate(("stdin", "stdout", "stderr")):  # the old ones know another file
-        setattr(sys, name, reopened(number, getattr(sys, name)))
-        setattr(sys, f"__{name}__", getattr(sys, name))
-    for name in ("_socket", "_ctypes"):
-        del sys.modules[name]
-    line.close()
-    return words[: int(count)]
-
-
-def reopened(number, old):
-    """A standard stream as the interpreter makes it at its start."""
-    new = open(number, old.mode, -1, old.encoding, old.errors, "\n", closefd=False)  # noqa: SIM115
-    new.buffer.raw.name = old.name
-    new.mode = old.mode
-    if number == 2:
-        new.reconfigure(line_buffering=True)
-    return new
 
 
 def opened(variable, mode):
@@ -367,8 +292,6 @@ def opened(variable, mode):
 def main(mode, folder, name=""):
     if mode == "build":
         return build(folder)
-    if mode == "fork":
-        return main(*stand_ready(folder))
     channel, path, stage = opened(b"AGENTLOOP_CHANNEL", "w"), folder + "/main.py", "compile"
     requests = opened(b"AGENTLOOP_CALLS", "r") if mode == "serve" else None
     if mode in ("call", "script"):

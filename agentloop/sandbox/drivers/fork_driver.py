@@ -1,0 +1,94 @@
+"""An interpreter that stands ready, in the sandbox: `python fork.pyc SOCKET`. Each fork of it runs one test.
+
+For each byte on stdin it forks; the fork asks at the socket what it is to run, as whom, with which descriptors, and is
+from then on what `python python.pyc MODE ...` would be. Until then it never holds anything of a job, and loads only
+what the interpreter itself needs.
+"""
+
+# mypy: allow-untyped-defs, allow-untyped-calls, no-check-untyped-defs
+import posix
+import sys
+
+FAR = 32
+"""A descriptor's number above those that a program is given."""
+
+
+def stand_ready(door):
+    """Fork for each byte on stdin. Returns in the forks only, and there when it is known what to run: its arguments.
+
+    This process never holds anything of a job, and loads only what the interpreter itself needs.
+    """
+    import _ctypes
+    import _socket
+
+    prctl = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")
+    while posix.read(0, 1):
+        middle = posix.fork()
+        if middle:
+            posix.waitpid(middle, 0)
+            continue
+        middle = posix.getpid()
+        if posix.fork():
+            posix._exit(0)
+        while posix.getppid() == middle:  # an orphan is the judge's child
+            posix.sched_yield()
+        near = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+        near.connect(door)
+        line = _socket.socket(fileno=posix.dup2(near.fileno(), FAR, False))  # out of the way of the program's own
+        near.close()
+        try:
+            return become(line, lambda: _ctypes.call_cdeclfunction(prctl, (4, 1, 0, 0, 0)))
+        except BaseException as error:
+            line.send(f"{type(error).__name__}: {error}".encode())
+            posix._exit(127)
+    posix._exit(0)
+
+
+def become(line, dumpable):
+    """Take descriptors, rights, folder and environment that the judge gives on the line; the arguments to run with."""
+    text, passed, *_ = line.recvmsg(1 << 20, 1 << 10)
+    ((_, _, numbers),) = passed
+    fds = [int.from_bytes(numbers[at : at + 4], sys.byteorder) for at in range(0, len(numbers), 4)]
+    for place, fd in enumerate(fds):  # first above all of them, so that none is covered before it is moved
+        posix.dup2(fd, FAR + 1 + place)
+    for place in range(len(fds)):
+        posix.dup2(FAR + 1 + place, place)
+    posix.closerange(len(fds), FAR)
+    posix.closerange(FAR + 1, FAR + 1 + len(fds))
+    cwd, uid, count, *words = text.decode("utf-8", "surrogateescape").split("\0")
+    posix.setsid()
+    posix.setgroups([])
+    posix.setresgid(int(uid), int(uid), int(uid))
+    posix.setresuid(int(uid), int(uid), int(uid))
+    dumpable()  # what a change of uid takes away: /dev/stdin and /proc/self are the program's own, as after exec
+    posix.chdir(cwd)
+    for word in words[int(count) :]:
+        name, _, value = word.encode("utf-8", "surrogateescape").partition(b"=")
+        posix.environ[name] = value
+        posix.putenv(name, value)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):  # the old ones know another file
+        setattr(sys, name, reopened(number, getattr(sys, name)))
+        setattr(sys, f"__{name}__", getattr(sys, name))
+    for name in ("_socket", "_ctypes"):
+        del sys.modules[name]
+    line.close()
+    return words[: int(count)]
+
+
+def reopened(number, old):
+    """A standard stream as the interpreter makes it at its start."""
+    new = open(number, old.mode, -1, old.encoding, old.errors, "\n", closefd=False)  # noqa: SIM115
+    new.buffer.raw.name = old.name
+    new.mode = old.mode
+    if number == 2:
+        new.reconfigure(line_buffering=True)
+    return new
+
+
+if __name__ == "__main__":
+    sys.path.append(sys.argv[0].rpartition("/")[0])
+    import python  # type: ignore[import-not-found]
+
+    sys.path.pop()
+    sys.modules["__main__"] = sys.modules.pop("python")  # as if it had been started itself
+    python.main(*stand_ready(sys.argv[1]))
