@@ -130,6 +130,10 @@ def make_plan(experiment: Experiment, base: Path) -> Plan:
     for problem in problems:
         if problem.language not in LANGUAGES:
             raise unknown_name(f"language of problem {problem.id!r}", problem.language, LANGUAGES)
+        if problem.language != "python" and problem.interface != "stdio":
+            raise UserError(
+                f"problem {problem.id!r}: a program in {problem.language} reads stdin, it has no entry_point"
+            )
     return Plan(experiment, base, problems, strategies, models, validated, left_out)
 
 

@@ -113,8 +113,6 @@ def load(data: Path | None) -> list[Problem]:
             raise UserError(f"{place}: field {_path(fault['loc'])!r}: {message}") from error
         if parsed.id in places:
             raise UserError(f"{place}: field 'id': {parsed.id!r} is the id of {places[parsed.id]} too")
-        if parsed.entry_point and parsed.language != "python":
-            raise UserError(f"{place}: field 'entry_point': a program in {parsed.language} reads stdin, it has none")
         places[parsed.id] = place
         problems.append(_problem(place, parsed, data.name.partition(".")[0], data.parent))
     return problems

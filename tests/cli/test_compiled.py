@@ -14,6 +14,7 @@ PROBLEM = {
     "visible": [{"stdin": "1 2\n", "stdout": "3\n"}, {"stdin": "\n", "stdout": "0\n"}],
     "hidden": [{"stdin": "5 6 7\n", "stdout": "18\n"}],
 }  # fmt: skip
+CALL = {"args": [1], "value": 2}
 SCRIPT = r"""
 [[rule]]  # third: the wrong answer stands in the last message
 last = 'must give: 3'
@@ -62,10 +63,12 @@ def test_a_cpp_problem_is_repaired(tmp_path: Path, cli: Cli, sandbox: str) -> No
 
 
 def test_a_function_in_another_language_is_refused(tmp_path: Path, cli: Cli) -> None:
-    (tmp_path / "f.jsonl").write_text(json.dumps({**PROBLEM, "entry_point": "f"}) + "\n")
+    (tmp_path / "f.jsonl").write_text(
+        json.dumps({**PROBLEM, "entry_point": "f", "visible": [], "hidden": [CALL]}) + "\n"
+    )
     (tmp_path / "model.toml").write_text(SCRIPT)
     done = cli(
         "run", "--workload", "jsonl", "--data", "f.jsonl", "--strategy", "direct", "--model", "scripted:model.toml"
     )
     assert done.returncode == 2
-    assert "field 'entry_point': a program in cpp reads stdin, it has none" in done.stderr
+    assert "problem 'sum': a program in cpp reads stdin, it has no entry_point" in done.stderr
