@@ -35,7 +35,7 @@ RESULTS = 48 * 2**10
 """Characters of the expected results of one test at most: a right program's answers fit its channel."""
 LIMITS = Limits(cpu=10.0, wall=40.0)
 """Of a test, that is of up to a hundred calls."""
-COMPUTED, LARGEST = replace(LIMITS, output=2**20), 100_000
+COMPUTED, LARGEST = replace(LIMITS, output=4 * 2**20), 100_000
 """Where expected results are computed beside the program: limits of a test, and the largest argument that is kept. (A
 handful of inputs of 1,000,000 ask for results of up to 15 MB, which measure speed.)"""
 _TOKEN = re.compile(
@@ -82,8 +82,6 @@ def _humaneval(place: str, record: Record) -> Problem:
     parameters, prelude, docstring = statement_parts(place, prompt, entry)
     visible, notes = visible_suite(id, docstring, entry, parameters)
     hidden, dropped = _hidden(place, test, entry)
-    if dropped:
-        notes += (f"inputs over {LARGEST:,} left out: {dropped}",)
     return Problem(
         id=id,
         workload="humanevalplus",
@@ -95,8 +93,8 @@ def _humaneval(place: str, record: Record) -> Problem:
         prelude=prelude,
         stub=prompt,
         references=(prompt + solution,),
-        limits=COMPUTED if hidden[0].kind == "script" else LIMITS,
-        notes=notes,
+        limits=_limits(hidden),
+        notes=notes + _notes(dropped),
     )
 
 
@@ -105,17 +103,27 @@ def _mbpp(place: str, record: Record) -> Problem:
     conditions = [condition_of(place, source) for source in asserts]
     entry = entry_point(place, conditions)
     imports = [str(each) for each in record.get("test_imports") or []]
+    hidden, dropped = _hidden(place, field(place, record, "test", str), entry)
     return Problem(
         id=f"Mbpp/{field(place, record, 'task_id', int)}",
         workload="mbppplus",
         statement=f"{field(place, record, 'prompt', str).strip()}\nYour code should pass this test:\n{asserts[0]}\n",
         interface="function",
         visible=Suite("visible", (assert_test("v1", asserts[0], conditions[0], entry, "", imports),)),
-        hidden=Suite("hidden", _hidden(place, field(place, record, "test", str), entry)[0]),
+        hidden=Suite("hidden", hidden),
         entry_point=entry,
         references=(field(place, record, "code", str),),
-        limits=LIMITS,
+        limits=_limits(hidden),
+        notes=_notes(dropped),
     )
+
+
+def _limits(tests: tuple[Test, ...]) -> Limits:
+    return COMPUTED if tests[0].kind == "script" else LIMITS
+
+
+def _notes(dropped: int) -> tuple[str, ...]:
+    return (f"inputs over {LARGEST:,} left out: {dropped}",) if dropped else ()
 
 
 def _hidden(place: str, source: str, entry: str) -> tuple[tuple[Test, ...], int]:

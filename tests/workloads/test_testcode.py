@@ -1,0 +1,143 @@
+"""Modules of pytest and unittest tests: which tests there are, what is refused, what they find in a real sandbox."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agentloop.errors import UserError
+from agentloop.workloads import load
+from agentloop.workloads.testcode import module_tests
+from tests.workloads.test_references import verdicts
+
+PYTEST = '''"""Tests of a counter."""
+from __future__ import annotations
+
+import pytest
+from counter import Counter
+
+
+def test_starts_at_zero():
+    assert Counter().value == 0
+
+
+@pytest.mark.parametrize("step, want", [(1, 2), (5, 10)])
+@pytest.mark.parametrize("twice", [True])
+def test_steps(step, want, twice):
+    counter = Counter()
+    counter.add(step)
+    counter.add(step)
+    assert twice and counter.value == want
+
+
+def test_refuses():
+    with pytest.raises(ValueError, match="negative") as info:
+        Counter().add(-1)
+    assert "negative" in str(info.value)
+
+
+class TestMean:
+    def setup_method(self):
+        self.counter = Counter()
+
+    def test_mean(self):
+        self.counter.add(1)
+        assert [self.counter.value / 3] == pytest.approx([0.33333333], abs=1e-6)
+
+
+if __name__ == "__main__":
+    pytest.fail("never run")
+'''
+UNITTEST = """
+import unittest
+
+
+class Base(unittest.TestCase):
+    def setUp(self):
+        self.counter = Counter()
+
+    def test_add(self):
+        for step in (1, 2):
+            with self.subTest(step=step):
+                self.assertGreater(self.counter.add(step) or self.counter.value, 0)
+
+    def test_refuses(self):
+        self.assertRaises(ValueError, self.counter.add, -1)
+
+    @unittest.skip("later")
+    def test_never(self):
+        pass
+
+
+if __name__ == "__main__":
+    unittest.main()
+"""
+RIGHT = """class Counter:
+    def __init__(self):
+        self.value = 0
+
+    def add(self, step):
+        if step < 0:
+            raise ValueError("negative step")
+        self.value += step
+"""
+IDS = ["t.test_starts_at_zero", "t.test_steps", "t.test_refuses", "t.TestMean.test_mean"]
+
+
+def problem(folder: Path, **test: str) -> Path:
+    path = folder / "problems.jsonl"
+    hidden = [{"id": "t", **test}]
+    path.write_text(json.dumps({"id": "c", "statement": "Write Counter.", "entry_point": "Counter", "hidden": hidden}))
+    return path
+
+
+def outcomes(path: Path, *programs: str) -> list[dict[str, tuple[str, str]]]:
+    [one] = load("jsonl", path)
+    found = verdicts([(one, program, one.hidden.tests) for program in programs])
+    assert {test.trust for verdict in found for test in verdict.tests} == {"in_process"}
+    return [{test.test: (test.outcome, test.detail) for test in verdict.tests} for verdict in found]
+
+
+def test_pytest_functions(tmp_path: Path) -> None:
+    path = problem(tmp_path, pytest=PYTEST, module="counter")
+    wrong = RIGHT.replace("+= step", "= step").replace('ValueError("negative', 'KeyError("negative')
+    right, found = outcomes(path, RIGHT, wrong)
+    assert right == dict.fromkeys(IDS, ("passed", ""))
+    assert found == {
+        IDS[0]: ("passed", ""), IDS[1]: ("failed", ""), IDS[2]: ("runtime_error", "KeyError"), IDS[3]: ("passed", ""),
+    }  # fmt: skip
+
+
+def test_unittest_methods(tmp_path: Path) -> None:
+    path = problem(tmp_path, unittest=UNITTEST)
+    lazy = RIGHT.replace("if step < 0:", "if False:")
+    right, found = outcomes(path, RIGHT, lazy)
+    assert right == {
+        "t.Base.test_add": ("passed", ""), "t.Base.test_refuses": ("passed", ""),
+        "t.Base.test_never": ("failed", "SkipTest"),  # nothing run is never a pass
+    }  # fmt: skip
+    assert found["t.Base.test_refuses"] == ("failed", "AssertionError")
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("def test_x(tmp_path): pass", "test_x asks for the fixture 'tmp_path'"),
+        ("import pytest\n@pytest.fixture\ndef a(): pass\ndef test_x(): pass", "pytest.fixture is not supported"),
+        ("from pytest import MonkeyPatch\ndef test_x(): pass", "pytest.MonkeyPatch is not supported"),
+        ("import pytest\n@pytest.mark.slow\ndef test_x(): pass", "pytest.mark.slow is not supported"),
+        ("async def test_x(): pass", "test_x is asynchronous"),
+        ("def check(): pass", "holds no test of pytest"),
+        ("def test_x(:", "does not parse"),
+    ],
+)
+def test_what_is_not_supported_is_refused_at_once(tmp_path: Path, source: str, said: str) -> None:
+    with pytest.raises(UserError, match="hidden") as error:
+        load("jsonl", problem(tmp_path, pytest=source))
+    assert said in str(error.value)
+
+
+def test_a_default_is_no_fixture() -> None:
+    assert [test.id for test in module_tests("pytest", "def test_x(a=1): pass", "f")] == ["t.test_x"]
