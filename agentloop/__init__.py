@@ -42,6 +42,7 @@ def judge_programs(
     workload: str = "humaneval",
     data: str | Path | None = None,
     suite: SuiteName = "hidden",
+    validated: str | Path | None = None,
     sandbox: str = "auto",
     jobs: int = 2,
     observer: Observer | None = None,
@@ -54,12 +55,22 @@ def judge_programs(
     import asyncio
     from pathlib import Path
 
-    from agentloop import judging, workloads
+    from agentloop import judging, validation, workloads
     from agentloop import sandbox as sandboxes
 
-    problems = workloads.load(workload, Path(data) if data else None)
+    problems, left_out = workloads.load(workload, Path(data) if data else None), {}
+    if validated:
+        found = validation.read(Path(validated))
+        problems, left_out = validation.apply(found, problems, Path(validated)), found.quarantined
     opened = sandboxes.open_sandbox(sandbox, lanes=jobs)
     work = judging.judge_programs(
-        problems, Path(programs), Path(out), suite=suite, sandbox=opened, jobs=jobs, observer=observer
+        problems,
+        Path(programs),
+        Path(out),
+        suite=suite,
+        sandbox=opened,
+        jobs=jobs,
+        left_out=left_out,
+        observer=observer,
     )
     return asyncio.run(work)

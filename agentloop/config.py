@@ -23,9 +23,11 @@ class WorkloadConfig(_Part):
     """Which problems."""
 
     name: str = "humaneval"
-    """`humaneval`, `mbpp`, `jsonl`, an installed workload, or the path of a .py file with `load(data)`."""
+    """A built-in workload (`agentloop list` shows them), an installed one, or the path of a .py file with `load(data)`."""
     data: str | None = None
     """The data file, where the set is not in a package."""
+    validated: str | None = None
+    """The file that `agentloop validate` wrote: its limits hold, its quarantined problems are left out."""
     problems: list[str] = Field(default_factory=list)
     """Ids or globs, such as `HumanEval/1*`; empty: all."""
     every: int = Field(default=1, ge=1)

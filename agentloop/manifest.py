@@ -39,7 +39,7 @@ def plan_manifest(plan: Plan) -> dict[str, Any]:
         "seed": experiment.seed,
         "specs": {name: strategy.spec for name, strategy in plan.strategies.items()},
         "bases": {name: str(plan.base.absolute()) for name in plan.strategies},
-        "workload": {"name": experiment.workload.name},
+        "workload": {"name": experiment.workload.name, **({"validated": plan.validated} if plan.validated else {})},
         "strategies": {name: strategy.manifest() for name, strategy in plan.strategies.items()},
         "models": {name: {"name": model.name, "params": model_params(model)} for name, model in plan.models.items()},
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +65,10 @@ class Plan:
     problems: list[Problem]
     strategies: Mapping[str, PlannedStrategy]
     models: Mapping[str, ModelConfig]
+    validated: str = ""
+    """Digest of the validation that the problems went through, '' without one."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Chosen problems that are quarantined, and why."""
 
     @property
     def solvers(self) -> list[str]:
@@ -111,11 +115,22 @@ def make_plan(experiment: Experiment, base: Path) -> Plan:
     workload = experiment.workload
     data = placed(workload.data, base) if workload.data else None
     name = str(placed(workload.name, base)) if workload.name.endswith(".py") else workload.name
-    problems = select(load(name, data), workload.problems, workload.every, workload.offset, workload.limit)
+    loaded, quarantined, validated = load(name, data), {}, ""
+    if workload.validated:
+        from agentloop import validation
+
+        path = placed(workload.validated, base)
+        found = validation.read(path)
+        loaded, quarantined, validated = validation.apply(found, loaded, path), found.quarantined, found.digest()
+    chosen = select(loaded, workload.problems, workload.every, workload.offset, workload.limit)
+    problems = [problem for problem in chosen if problem.id not in quarantined]
+    if not problems:
+        raise UserError(f"every problem that was chosen is quarantined by {workload.validated}")
+    left_out = {problem.id: quarantined[problem.id] for problem in chosen if problem.id in quarantined}
     for problem in problems:
         if problem.language not in LANGUAGES:
             raise unknown_name(f"language of problem {problem.id!r}", problem.language, LANGUAGES)
-    return Plan(experiment, base, problems, strategies, models)
+    return Plan(experiment, base, problems, strategies, models, validated, left_out)
 
 
 def model_name(config: ModelConfig, base: Path) -> str:

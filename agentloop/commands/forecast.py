@@ -27,6 +27,8 @@ def forecast(plan: Plan, directory: Path) -> Iterator[str]:
     some = ", ".join(problem.id for problem in problems[:6]) + (", ..." if len(problems) > 6 else "")
     yield f"run         {experiment.name} into {directory}" + (" (goes on)" if (directory / FILE).exists() else "")
     yield f"problems    {len(problems)} of {experiment.workload.name}{tail}: {some}"
+    for id, why in plan.left_out.items():
+        yield f"left out    {id}: {why}"
     for name, strategy in plan.strategies.items():
         settings = ", ".join(f"{key}={value}" for key, value in strategy.settings.items())
         yield f"strategy    {name} ({settings})"

@@ -22,6 +22,7 @@ QUIET = Annotated[bool, typer.Option("--quiet", help="Print the last line only."
 def add(app: typer.Typer) -> None:
     """Register the commands."""
     app.command()(judge)
+    app.command()(validate)
 
 
 def judge(
@@ -32,6 +33,7 @@ def judge(
     ],
     data: DATA = None,
     suite: Annotated[str, typer.Option(metavar="NAME", help="visible, hidden or all.")] = "hidden",
+    validated: Annotated[Path | None, typer.Option(metavar="FILE", help="What `agentloop validate` wrote.")] = None,
     sandbox: SANDBOX = "auto",
     jobs: JOBS = 2,
     quiet: QUIET = False,
@@ -46,6 +48,7 @@ def judge(
     with watch(quiet) as observer:
         from agentloop.judging import SUITES, judge_programs
         from agentloop.sandbox import open_sandbox
+        from agentloop.validation import apply, read
         from agentloop.workloads import load
 
         name = next((known for known in SUITES if known == suite), None)
@@ -54,15 +57,68 @@ def judge(
 
             raise unknown_name("suite", suite, SUITES)
         observer.event("phase", text=f"checking {programs}")
-        problems = load(workload, data)
+        problems, left_out = load(workload, data), {}
+        if validated is not None:
+            found = read(validated)
+            problems, left_out = apply(found, problems, validated), found.quarantined
         opened = open_sandbox(sandbox, lanes=jobs, progress=lambda text: observer.event("phase", text=text))
         judged = interruptible(
-            judge_programs(problems, programs, out, suite=name, sandbox=opened, jobs=jobs, observer=observer)
+            judge_programs(
+                problems, programs, out, suite=name, sandbox=opened, jobs=jobs, left_out=left_out, observer=observer
+            )
         )
     if judged is None:
         print(f"{out}: interrupted; run again to go on")
         raise typer.Exit(3)
     _end(judged, out)
+
+
+def validate(
+    workload: Annotated[str, typer.Option(metavar="NAME", help="The problems: humaneval, mbpp, jsonl, FILE.py, ...")],
+    data: DATA = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="Where it is written.  [default: in the user's cache]"),
+    ] = None,
+    sandbox: SANDBOX = "auto",
+    jobs: JOBS = 2,
+    quiet: QUIET = False,
+) -> None:
+    """Run the references of a workload, and write which tests and limits are sound.
+
+    Problems whose reference fails a hidden test are quarantined, visible examples that it fails are dropped, limits are
+    at least three times the slowest reference. `--validated FILE` of run and judge takes the file. Status 3: a fault.
+    """
+    from agentloop.progress import watch
+
+    with watch(quiet) as observer:
+        from agentloop.fetch import cache_dir
+        from agentloop.sandbox import open_sandbox
+        from agentloop.validation import validate as work
+        from agentloop.validation import write
+        from agentloop.workloads import load
+
+        observer.event("phase", text=f"reading {workload}")
+        problems = load(workload, data)
+        opened = open_sandbox(sandbox, lanes=jobs, progress=lambda text: observer.event("phase", text=text))
+        found = interruptible(work(problems, sandbox=opened, jobs=jobs, observer=observer))
+    if found is None:
+        print("interrupted: nothing is written")
+        raise typer.Exit(3)
+    path = out or cache_dir() / "validated" / f"{Path(workload).stem}-{found.workload[:12]}.json"
+    write(found, path)
+    for id, why in found.quarantined.items():
+        print(f"quarantined  {id}: {why}")
+    for id, tests in found.dropped.items():
+        print(f"dropped      {id}: visible {', '.join(tests)}: its reference does not pass")
+    for id, limits in found.limits.items():
+        print(f"limit        {id}: {limits['cpu']:g} CPU seconds")
+    for id, why in found.faults.items():
+        print(f"fault        {id}: {why}")
+    sound = found.problems - len(found.quarantined) - len(found.unproven)
+    print(f"{path}: {sound} of {found.problems} problems are sound, {len(found.unproven)} have no reference")
+    if found.faults:
+        raise typer.Exit(3)
 
 
 def interruptible(work: Coroutine[Any, Any, T]) -> T | None:

@@ -37,6 +37,7 @@ def run(
         list[str] | None, _text("ID", "Id or glob ('HumanEval/1*'); repeatable.  [default: all]")
     ] = None,
     data: Annotated[Path | None, _text("FILE", "The data file, where the set is not in a package.")] = None,
+    validated: Annotated[Path | None, _text("FILE", "What `agentloop validate` wrote about the workload.")] = None,
     strategy: Annotated[list[str] | None, _text("NAME", "A strategy's name or .py file; repeatable.")] = None,
     model: Annotated[list[str] | None, _text("NAME", "openai/NAME, local/NAME, scripted:FILE; repeatable.")] = None,
     api_base: Annotated[str | None, _text("URL", "Base URL of a compatible server, for the models.")] = None,
@@ -78,7 +79,8 @@ def run(
         "samples": samples, "iterations": iterations, "sandbox": sandbox, "jobs": jobs, "max_cost": max_cost,
         "max_tokens": max_tokens, "seed": seed,
     }  # fmt: skip
-    chosen = {"name": workload, "problems": problems or None, "limit": limit, "every": every}
+    chosen = {"name": workload, "problems": problems or None, "limit": limit, "every": every,
+              "validated": str(validated.absolute()) if validated else None}  # fmt: skip
     if dry_run:
         from agentloop.commands.forecast import forecast
 
@@ -89,6 +91,8 @@ def run(
     with watch(quiet) as observer:
         observer.event("phase", text=f"checking {experiment or 'the plan'}")
         plan = planned()
+        for id, why in plan.left_out.items():
+            observer.event("notice", text=f"left out: {id}: {why}")
         summary = _drive(plan, _directory(plan, out), observer)
     _end(summary, plan, _directory(plan, out), quiet)
 

@@ -1,0 +1,167 @@
+"""Validating a workload: its references decide which tests and limits are sound, before any model's program is judged.
+
+Each reference runs over both suites of its problem. A problem whose reference fails a hidden test is quarantined: left
+out, and listed with the test. A visible example that a reference fails is dropped, and the problem stays. CPU time is
+calibrated to three times the slowest reference, never below the problem's own limit, which is the floor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from agentloop.confirm import confirmed
+from agentloop.errors import SandboxError, UserError
+from agentloop.hashing import digest
+from agentloop.progress import Quiet
+from agentloop.types import Job, Suite
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from agentloop.progress import Observer
+    from agentloop.protocols import Sandbox
+    from agentloop.types import Json, Problem, TestVerdict
+
+TIMES = 3.0
+"""A limit is so many times the slowest reference (the rule of PROBE)."""
+ROOM = 4.0
+"""While references run, limits are so many times the usual ones: a slow reference is to be measured, not stopped."""
+
+
+@dataclass
+class Validated:
+    """What the references showed. All keys are problem ids, for those that it says something about."""
+
+    workload: str
+    """Digest of all problems as they were loaded."""
+    problems: int = 0
+    references: int = 0
+    environment: dict[str, Json] = field(default_factory=dict)
+    quarantined: dict[str, str] = field(default_factory=dict)
+    """Why: the hidden test that a reference fails, and how."""
+    dropped: dict[str, list[str]] = field(default_factory=dict)
+    """Ids of visible examples that a reference fails."""
+    limits: dict[str, dict[str, float]] = field(default_factory=dict)
+    """CPU and wall seconds where they are above the problem's own."""
+    unproven: list[str] = field(default_factory=list)
+    """Problems without a reference."""
+    faults: dict[str, str] = field(default_factory=dict)
+    """Problems about which nothing is known: the sandbox failed."""
+
+    def digest(self) -> str:
+        """Identity of the validation."""
+        return digest(asdict(self))
+
+
+def workload_digest(problems: Sequence[Problem]) -> str:
+    """Identity of a workload: everything in its problems."""
+    return digest([digest(asdict(problem)) for problem in problems])
+
+
+async def validate(
+    problems: Sequence[Problem], *, sandbox: Sandbox, jobs: int = 2, observer: Observer | None = None
+) -> Validated:
+    """Run every reference over every suite. `sandbox` is not started yet; it is closed at the end.
+
+    Raises `UserError` when no problem has a reference, `SandboxError` if the sandbox cannot be started.
+    """
+    observer = observer or Quiet()
+    pairs = [(problem, reference) for problem in problems for reference in problem.references]
+    if not pairs:
+        raise UserError("no problem of this workload has a reference: there is nothing to validate it by")
+    found = Validated(workload_digest(problems), len(problems), len(pairs))
+    found.unproven = [problem.id for problem in problems if not problem.references]
+    free, slowest = asyncio.Semaphore(jobs), dict.fromkeys((problem.id for problem in problems), 0.0)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(sandbox.close)
+        found.environment = await sandbox.start()
+        observer.event("notice", text=f"sandbox: {found.environment['isolation']}")
+        observer.event("plan", total=len(pairs), reused=0, unit="references")
+
+        async def one(problem: Problem, reference: str) -> None:
+            tests = problem.visible.tests + problem.hidden.tests
+            wide = replace(problem.limits, cpu=problem.limits.cpu * ROOM, wall=problem.limits.wall * ROOM)
+            job = Job(problem.language, reference, tests, wide)
+            async with free:
+                try:
+                    verdict, execution = await confirmed(
+                        Suite("hidden", tests), job, lambda job, _: sandbox.execute(job)
+                    )
+                except SandboxError as error:
+                    found.faults[problem.id] = str(error)
+                    observer.event("fault", where=problem.id, kind=error.kind, text=str(error))
+                    return
+            observer.event("judged", outcome=verdict.outcome, suite="every")
+            shown = len(problem.visible.tests)
+            for test in verdict.tests[:shown]:
+                if test.outcome != "passed" and test.test not in found.dropped.get(problem.id, []):
+                    found.dropped.setdefault(problem.id, []).append(test.test)
+            bad = next((test for test in verdict.tests[shown:] if test.outcome != "passed"), None)
+            if bad:
+                found.quarantined.setdefault(problem.id, _why(bad))
+            used = max((record.get("cpu") or 0.0 for record in execution.tests), default=0.0)
+            slowest[problem.id] = max(slowest[problem.id], used)
+
+        async with asyncio.TaskGroup() as group:
+            for problem, reference in pairs:
+                group.create_task(one(problem, reference))
+    order = {problem.id: place for place, problem in enumerate(problems)}
+    for kind in (found.quarantined, found.dropped, found.faults):
+        items: list[Any] = sorted(kind.items(), key=lambda item: order[item[0]])
+        kind.clear()
+        kind.update(items)
+    for problem in problems:
+        cpu = round(TIMES * slowest[problem.id], 2)
+        if cpu > problem.limits.cpu and problem.id not in found.quarantined:
+            wall = round(problem.limits.wall * cpu / problem.limits.cpu, 2)
+            found.limits[problem.id] = {"cpu": cpu, "wall": wall}
+    return found
+
+
+def _why(test: TestVerdict) -> str:
+    detail = f" ({test.detail})" if test.detail else ""
+    return f"its reference does not pass hidden test {test.test}: {test.outcome}{detail}"
+
+
+def write(found: Validated, path: Path) -> None:
+    """Write it as JSON. Raises `UserError` where that cannot be done."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(asdict(found), indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def read(path: Path) -> Validated:
+    """What `write` wrote. Raises `UserError` for a file that is none of these."""
+    try:
+        return Validated(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        said = (error.strerror if isinstance(error, OSError) else None) or "it is no file of `agentloop validate`"
+        raise UserError(f"cannot use the validation {path}: {said}") from error
+
+
+def apply(found: Validated, problems: Sequence[Problem], path: Path) -> list[Problem]:
+    """The problems with sound examples and limits; quarantined ones are still among them.
+
+    Raises `UserError` when the validation is about another workload, another version of it, or only a part of it.
+    """
+    if found.workload != workload_digest(problems):
+        raise UserError(f"{path} validates another workload or another version of it: run agentloop validate again")
+    sound = []
+    for problem in problems:
+        dropped = found.dropped.get(problem.id, [])
+        visible = tuple(test for test in problem.visible.tests if test.id not in dropped)
+        limits = replace(problem.limits, **found.limits.get(problem.id, {}))  # type: ignore[arg-type]
+        notes = tuple(f"example dropped: {id}: the reference does not pass it" for id in dropped)
+        sound.append(
+            replace(problem, visible=Suite("visible", visible), limits=limits, notes=problem.notes + notes)
+            if dropped or problem.id in found.limits
+            else problem
+        )
+    return sound
