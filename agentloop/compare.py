@@ -17,14 +17,18 @@ Checkers of standard output (`text_agrees`), line ends normalised on both sides:
 
 * `text`: white space at the ends of lines, and empty lines at the end, are ignored;
 * `exact`: nothing else is ignored; `tokens`: only the words count;
-* `float:TOL`: words as in `tokens`, numbers within TOL absolutely or relative to the expected number.
+* `float:TOL`: words as in `tokens`, numbers within TOL absolutely or relative to the expected number;
+* `python:SOURCE`: `agrees(stdin, stdout, expected)` of this source says so, for problems with several right answers. It
+  is code of the user's and runs in this process, outside of every sandbox; the texts are passed as they are.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
+from agentloop.errors import UserError
 from agentloop.plain import Iterated
 
 _CONVERSIONS: dict[str, Any] = {
@@ -63,9 +67,14 @@ def value_agrees(checker: str, got: Any, expected: Any) -> bool:
     raise ValueError(f"unknown checker {checker!r}")
 
 
-def text_agrees(checker: str, got: str, expected: str) -> bool:
-    """Whether standard output satisfies a checker of text. Raises `ValueError` for an unknown checker."""
+def text_agrees(checker: str, got: str, expected: str, given: str = "") -> bool:
+    """Whether standard output satisfies a checker of text; `given` is what stood on standard input.
+
+    Raises `ValueError` for an unknown checker, `UserError` where a checker of the user's fails.
+    """
     name, _, parameter = checker.partition(":")
+    if name == "python":
+        return _users_own(parameter, given, got, expected)
     got, expected = (text.replace("\r\n", "\n").replace("\r", "\n") for text in (got, expected))
     match name:
         case "text":
@@ -79,6 +88,26 @@ def text_agrees(checker: str, got: str, expected: str) -> bool:
             tolerance = float(parameter)
             return len(ours) == len(theirs) and all(map(_word_close, ours, theirs, [tolerance] * len(ours)))
     raise ValueError(f"unknown checker {checker!r}")
+
+
+def users_checker(source: str) -> Callable[[str, str, str], object]:
+    """The function `agrees` of a checker's source. Raises `ValueError` where there is none."""
+    scope: dict[str, Any] = {"__name__": "checker"}
+    try:
+        exec(compile(source, "checker", "exec"), scope)
+    except Exception as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+    if not callable(scope.get("agrees")):
+        raise ValueError("it defines no function agrees(stdin, stdout, expected)")
+    function: Callable[[str, str, str], object] = scope["agrees"]
+    return function
+
+
+def _users_own(source: str, given: str, got: str, expected: str) -> bool:
+    try:
+        return bool(users_checker(source)(given, got, expected))
+    except Exception as error:
+        raise UserError(f"a checker of yours failed: {type(error).__name__}: {error}") from error
 
 
 def _trimmed(text: str) -> list[str]:

@@ -23,7 +23,7 @@ class WorkloadConfig(_Part):
     """Which problems."""
 
     name: str = "humaneval"
-    """A built-in workload (`agentloop list` shows them), an installed one, or the path of a .py file with `load(data)`."""
+    """A built-in workload (see `agentloop list`), an installed one, or the path of a .py file with `load(data)`."""
     data: str | None = None
     """The data file, where the set is not in a package."""
     validated: str | None = None

@@ -47,10 +47,10 @@ class Test:
     `script` {"code": str, "function": str}: code that calls the function through a proxy and raises when unhappy.
     `expected` by kind: `stdio` {"stdout": str}; `call` {"value": plain}; `calls` {"values": JSON text}; `script`
     None.
-    `checker`: stdio "text" (trailing white space ignored), "exact", "tokens", "float:TOL"; call and calls "equal",
-    "equal:CONVERSION", "is", "truthy", "falsy", "close:TOL", "less:TOL", "isclose:REL:ABS", "json", "evalplus:TOL",
-    "match" (all in `agentloop.compare`); script "script" (a process of its own) or "in_process" (beside the program,
-    `trust` tells).
+    `checker`: stdio "text" (trailing white space ignored), "exact", "tokens", "float:TOL", "python:SOURCE"; call and
+    calls "equal", "equal:CONVERSION", "is", "truthy", "falsy", "close:TOL", "less:TOL", "isclose:REL:ABS", "json",
+    "evalplus:TOL", "match" (all in `agentloop.compare`); script "script" (a process of its own) or "in_process"
+    (beside the program, `trust` tells).
     """
 
     __test__ = False  # not a test class of pytest

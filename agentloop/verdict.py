@@ -123,7 +123,7 @@ def _stdio(test: Test, record: dict[str, Json]) -> _Result:
         detail = _last_words(record["stderr"]) or f"exit {record['exit']}"
         return "runtime_error", detail, _tail(record["stderr"] or record["stdout"])
     assert test.expected is not None
-    agrees = text_agrees(test.checker, record["stdout"], test.expected["stdout"])
+    agrees = text_agrees(test.checker, record["stdout"], test.expected["stdout"], test.input["stdin"])
     return "passed" if agrees else "failed", "", record["stdout"]
 
 

@@ -205,6 +205,21 @@ def test_other_files_are_never_overwritten(tmp_path: Path, problems: Path) -> No
     assert out.read_text() == '{"mine": 1}\n'
 
 
+def test_a_checker_of_ones_own(tmp_path: Path, sandbox: str) -> None:
+    checker = "def agrees(stdin, stdout, expected):\n    return int(stdout) * 2 in map(int, stdin.split())\n"
+    (tmp_path / "half.py").write_text(checker)
+    test = {"stdin": "4 6\n", "stdout": "", "checker": "half.py"}
+    data = tmp_path / "problems.jsonl"
+    data.write_text(json.dumps({"id": "half", "statement": "Half of one of them.", "hidden": [test]}))
+    file = programs(tmp_path, *({"problem_id": "half", "code": f"print({number})"} for number in (2, 3, 4)))
+    out = tmp_path / "out.jsonl"
+    agentloop.judge_programs(file, out, workload="jsonl", data=data, sandbox=sandbox)
+    assert [line["outcome"] for line in lines(out)] == ["passed", "passed", "failed"]
+    (tmp_path / "half.py").write_text("def agree(): pass")
+    with pytest.raises(UserError, match="defines no function agrees"):
+        load("jsonl", data)
+
+
 class Broken:
     """A sandbox whose engine is away for some of the jobs: what a user's own backend may do."""
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from agentloop.compare import text_agrees, value_agrees
+from agentloop.compare import text_agrees, users_checker, value_agrees
 from agentloop.errors import UserError
 from agentloop.plain import Unplain, decode, to_source
 from agentloop.types import Json, Limits, Problem, Suite, Test
@@ -116,7 +116,7 @@ def load(data: Path | None) -> list[Problem]:
         if parsed.entry_point and parsed.language != "python":
             raise UserError(f"{place}: field 'entry_point': a program in {parsed.language} reads stdin, it has none")
         places[parsed.id] = place
-        problems.append(_problem(place, parsed, data.name.partition(".")[0]))
+        problems.append(_problem(place, parsed, data.name.partition(".")[0], data.parent))
     return problems
 
 
@@ -125,7 +125,7 @@ def _path(location: tuple[int | str, ...]) -> str:
     return text.removeprefix(".") or "record"
 
 
-def _problem(place: str, record: ProblemRecord, workload: str) -> Problem:
+def _problem(place: str, record: ProblemRecord, workload: str, folder: Path) -> Problem:
     limits = record.limits.model_dump(exclude_none=True)
     suites: dict[Literal["visible", "hidden"], Suite] = {}
     names: tuple[Literal["visible", "hidden"], ...] = ("visible", "hidden")
@@ -133,7 +133,7 @@ def _problem(place: str, record: ProblemRecord, workload: str) -> Problem:
         tests: list[Test] = []
         for index, test in enumerate(getattr(record, name)):
             try:
-                tests += _tests(test, test.id or f"{name[0]}{index + 1}", record.entry_point)
+                tests += _tests(test, test.id or f"{name[0]}{index + 1}", record.entry_point, folder)
             except ValueError as error:
                 raise UserError(f"{place}: field '{name}[{index}]': {error}") from error
         if len({test.id for test in tests}) < len(tests):
@@ -155,22 +155,25 @@ def _problem(place: str, record: ProblemRecord, workload: str) -> Problem:
     )
 
 
-def _tests(record: TestRecord, id: str, entry: str | None) -> list[Test]:
+def _tests(record: TestRecord, id: str, entry: str | None, folder: Path) -> list[Test]:
     styles: tuple[Literal["pytest", "unittest"], ...] = ("pytest", "unittest")
     for style in styles:
         if (source := getattr(record, style)) is not None:
             if not entry:
                 raise ValueError("a test that imports the program needs the problem's entry_point")
             return module_tests(style, source, entry, record.module, id)
-    return [_test(record, id, entry)]
+    return [_test(record, id, entry, folder)]
 
 
-def _test(record: TestRecord, id: str, entry: str | None) -> Test:
+def _test(record: TestRecord, id: str, entry: str | None, folder: Path) -> Test:
     if record.stdout is not None:
         if entry:
             raise ValueError("a test on stdout needs a problem without entry_point")
         checker = record.checker or "text"
-        _known(checker, lambda: text_agrees(checker, "", ""))
+        if checker.endswith(".py"):
+            checker = _users_own(folder / checker)
+        else:
+            _known(checker, lambda: text_agrees(checker, "", ""))
         show = f"stdin:\n{record.stdin}\nstdout:\n{record.stdout}"
         return Test(id, "stdio", {"stdin": record.stdin}, {"stdout": record.stdout}, checker, record.show or show)
     if not entry:
@@ -187,6 +190,16 @@ def _test(record: TestRecord, id: str, entry: str | None) -> Test:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError(f"assert is no Python expression: {error}") from error
     return call_test(id, condition, entry, show=show) or script_test(id, f"assert {source}", entry, show=show)
+
+
+def _users_own(path: Path) -> str:
+    """A checker of the user's: its source is part of the test, so that a change of it is a change of the problem."""
+    try:
+        source = path.read_text(encoding="utf-8")
+        users_checker(source)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"checker {path}: {error}") from error
+    return f"python:{source}"
 
 
 def _known(checker: str, trial: Callable[[], bool]) -> None:
