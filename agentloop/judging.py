@@ -18,6 +18,7 @@ from agentloop.confirm import confirmed
 from agentloop.errors import SandboxError, UserError
 from agentloop.extract import extract, with_prelude
 from agentloop.hashing import digest
+from agentloop.preflight import start
 from agentloop.program import parse
 from agentloop.progress import Quiet
 from agentloop.stored import Entry, Output, read_entries
@@ -119,7 +120,7 @@ async def judge_programs(
             return summary
         stack.push_async_callback(sandbox.close)
         observer.event("phase", text="starting the sandbox")
-        environment = await sandbox.start()
+        environment = await start(sandbox, {problem.language for problem in problems})
         observer.event("notice", text=f"sandbox: {environment['isolation']}")
         short = digest(environment)[:16]
         if environments - {short}:

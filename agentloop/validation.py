@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from agentloop.confirm import confirmed
 from agentloop.errors import SandboxError, UserError
 from agentloop.hashing import digest
+from agentloop.preflight import start
 from agentloop.progress import Quiet
 from agentloop.types import Job, Suite
 
@@ -79,7 +80,7 @@ async def validate(
     free, slowest = asyncio.Semaphore(jobs), dict.fromkeys((problem.id for problem in problems), 0.0)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(sandbox.close)
-        found.environment = await sandbox.start()
+        found.environment = await start(sandbox, {problem.language for problem in problems})
         observer.event("notice", text=f"sandbox: {found.environment['isolation']}")
         observer.event("plan", total=len(pairs), reused=0, unit="references")
 
