@@ -57,12 +57,13 @@ def judge_programs(
 
     from agentloop import judging, validation, workloads
     from agentloop import sandbox as sandboxes
+    from agentloop.catalog import sandbox_spec
 
     problems, left_out = workloads.load(workload, Path(data) if data else None), {}
     if validated:
         found = validation.read(Path(validated))
         problems, left_out = validation.apply(found, problems, Path(validated)), found.quarantined
-    opened = sandboxes.open_sandbox(sandbox, lanes=jobs)
+    opened = sandboxes.open_sandbox(sandbox_spec(sandbox, Path.cwd()), lanes=jobs)
     work = judging.judge_programs(
         problems,
         Path(programs),

@@ -46,6 +46,7 @@ def judge(
     from agentloop.progress import watch
 
     with watch(quiet) as observer:
+        from agentloop.catalog import sandbox_spec
         from agentloop.judging import SUITES, judge_programs
         from agentloop.sandbox import open_sandbox
         from agentloop.validation import apply, read
@@ -61,7 +62,9 @@ def judge(
         if validated is not None:
             found = read(validated)
             problems, left_out = apply(found, problems, validated), found.quarantined
-        opened = open_sandbox(sandbox, lanes=jobs, progress=lambda text: observer.event("phase", text=text))
+        opened = open_sandbox(
+            sandbox_spec(sandbox, Path.cwd()), lanes=jobs, progress=lambda text: observer.event("phase", text=text)
+        )
         judged = interruptible(
             judge_programs(
                 problems, programs, out, suite=name, sandbox=opened, jobs=jobs, left_out=left_out, observer=observer
@@ -92,6 +95,7 @@ def validate(
     from agentloop.progress import watch
 
     with watch(quiet) as observer:
+        from agentloop.catalog import sandbox_spec
         from agentloop.fetch import cache_dir
         from agentloop.sandbox import open_sandbox
         from agentloop.validation import validate as work
@@ -100,7 +104,9 @@ def validate(
 
         observer.event("phase", text=f"reading {workload}")
         problems = load(workload, data)
-        opened = open_sandbox(sandbox, lanes=jobs, progress=lambda text: observer.event("phase", text=text))
+        opened = open_sandbox(
+            sandbox_spec(sandbox, Path.cwd()), lanes=jobs, progress=lambda text: observer.event("phase", text=text)
+        )
         found = interruptible(work(problems, sandbox=opened, jobs=jobs, observer=observer))
     if found is None:
         print("interrupted: nothing is written")
