@@ -87,7 +87,9 @@ def floor(python: str, folder: Path, programs: Bare) -> float:
 
     def one(item: tuple[str, str]) -> None:
         path, stdin = item
-        subprocess.run([python, *PYTHON[1:], path], input=stdin, capture_output=True, text=True, check=True)
+        subprocess.run(
+            [python, *PYTHON[1:], path], input=stdin, capture_output=True, text=True, check=True, start_new_session=True
+        )
 
     with ThreadPoolExecutor(LANES) as pool, timed(len(files)) as rate:
         list(pool.map(one, files))
@@ -132,7 +134,7 @@ def exec_each(image: str, a_container: int, programs: Bare) -> float:
 def _docker(words: list[str], item: tuple[str, str]) -> None:
     source, stdin = item
     command = ["docker", *words, "python3", *PYTHON[1:], "-c", source]
-    subprocess.run(command, input=stdin, capture_output=True, text=True, check=True)
+    subprocess.run(command, input=stdin, capture_output=True, text=True, check=True, start_new_session=True)
 
 
 @contextmanager
