@@ -66,6 +66,7 @@ class Replayed:
     changed: list[str] = field(default_factory=list)
     """Files (and settings) that are not what the run used, e.g. "template:default/failed (strategy feedback_loop)"."""
     seconds: float = 0.0
+    """Of driving and comparing, once the graphs were built."""
 
     @property
     def equal(self) -> bool:
@@ -111,9 +112,9 @@ async def replay(
 
     observer = observer or Quiet()
     result = Replayed()
-    began = time.monotonic()
     with open_run(directory) as reading:
         planned, result.changed = strategies_of(reading, frozen=frozen)
+        began = time.monotonic()
         speakers = _speakers(reading)
         for attempt in reading.attempts():
             if attempt.status != "done":

@@ -7,7 +7,7 @@
 Presets by style: `probe` (class messages, two rounds), `codeassay` (report, one round, last candidate).
 """
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from langgraph.graph import END, START, StateGraph
 from pydantic import Field
@@ -27,13 +27,14 @@ def build(
     history: History = "fresh",
     on_repeat: OnRepeat = "restart",
     heat: Heat = 0.8,
-    repair_heat: Heat | None = None,
+    repair_heat: Heat | Literal["same"] = 0.8,
     submit: Submit = "best_visible",
     style: str = "default",
 ) -> StateGraph[LoopState, LoopContext]:
     """`iterations`: candidates at most. `history`: what a repair request carries. `on_repeat`: what a returned program
-    does. `heat`: temperature after a restart. `repair_heat`: temperature of repairs (None: the experiment's)."""
+    does. `heat`: temperature after a restart. `repair_heat`: of repairs; "same": the experiment's."""
     task, frame, nudge = (kit.template(style, name) for name in ("task", "frame", "nudge"))
+    warm = None if repair_heat == "same" else repair_heat
     graph = StateGraph(LoopState, context_schema=LoopContext)
     graph.add_node("task", nodes.prompt(task))
     graph.add_node("generate", nodes.generate())
@@ -45,7 +46,7 @@ def build(
     compose.chain(graph, START, "task", "generate", "extract", "run", "decide")
     repairs = [f"repair_{outcome}" for outcome in REPAIRABLE]
     for outcome, name in zip(REPAIRABLE, repairs, strict=True):
-        graph.add_node(name, nodes.repair(kit.template(style, outcome), history, frame, nudge, repair_heat))
+        graph.add_node(name, nodes.repair(kit.template(style, outcome), history, frame, nudge, warm))
     graph.add_conditional_edges("decide", nodes.go, [*repairs, "restart", "submit"])
     for name in [*repairs, "restart"]:
         compose.chain(graph, name, "generate")

@@ -100,7 +100,7 @@ def test_a_program_that_comes_back_is_noticed_and_the_setting_used_is_in_the_log
     # Another layout and a comment: still the same program.
     again = WRONG.replace("return a - b", "return (a  -  b)  # sure")
     rules = [{"turn": 0, "reply": WRONG}, {"reply": again}]
-    settings = {"on_repeat": policy, "history": "full", "iterations": 3}
+    settings = {"repair_heat": "same", "on_repeat": policy, "history": "full", "iterations": 3}
     _, run = study(rules, [{"name": "feedback_loop", "settings": settings}])
     first, second = candidates(run)[:2]
     assert (first["same_program"], second["same_program"], second["same_failure"]) == (None, 0, 0)
