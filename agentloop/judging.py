@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from agentloop.confirm import confirmed
 from agentloop.errors import SandboxError, UserError
-from agentloop.extract import extract, with_prelude
+from agentloop.extract import bound_names, extract, with_prelude
 from agentloop.hashing import digest
 from agentloop.preflight import start
 from agentloop.program import parse
@@ -236,15 +236,20 @@ class _Worker:
 def program_of(record: Mapping[str, Any], problem: Problem) -> Extraction:
     """The program of a stored line: its `code` as it stands, or what is found in its `response`.
 
-    To `code` too what it names and lacks of the problem's prelude is added, and listed. Only white space is no program.
+    A `code` that is the body of the function alone goes behind the problem's stub (rule `body`). To another one what it
+    names and lacks of the problem's prelude is added, and listed. White space alone is no program.
     """
     code = record.get("code")
     if code is None:
         return extract(record["response"], problem, str(record.get("finish_reason") or "stop"))
     if not code.strip():
         return Extraction(None, "code", "empty")
-    tree = parse(code) if problem.prelude and problem.language == "python" else None
-    if tree is None:
+    tree = parse(code) if problem.language == "python" else None
+    if problem.stub and (tree is None or problem.entry_point not in bound_names(tree)):
+        body = extract(f"```\n{code}\n```", problem)
+        if body.rule == "body":
+            return body
+    if tree is None or not problem.prelude:
         return Extraction(code, "code")
     whole, added = with_prelude(code, tree, problem.prelude)
     return Extraction(whole, "code", "", added)

@@ -27,6 +27,7 @@ PROBLEMS = [
     {
         "id": "double", "statement": "Write double(n): twice n.", "entry_point": "double",
         "visible": [{"args": [2], "value": 4}], "hidden": [{"args": [3], "value": 6}, {"args": [-1], "value": -2}],
+        "stub": "def double(n):\n",
     },
     {
         "id": "area", "statement": "Write area(r).", "entry_point": "area", "prelude": "import math\n",
@@ -79,6 +80,7 @@ def test_verdicts_and_what_they_rest_on(tmp_path: Path, problems: Path, sandbox:
         ({"problem_id": "double", "code": None, "response": f"Sure.\n```python\n{GOOD}```\n"}, "passed", ""),
         ({"problem_id": "double", "response": "I cannot help with that."}, "no_code", "refusal"),
         ({"problem_id": "area", "code": "def area(r):\n    return math.pi * r * r\n"}, "passed", ""),
+        ({"problem_id": "double", "code": "    m = n\n    return m + n\n"}, "passed", ""),
         ({"problem_id": "sum", "code": "while True: pass"}, "timeout", "cpu_limit"),
         ({"problem_id": "sum", "code": "print(sum(map(int, input().split())))\n"}, "passed", ""),
     ]
@@ -90,7 +92,7 @@ def test_verdicts_and_what_they_rest_on(tmp_path: Path, problems: Path, sandbox:
         assert line["outcome"] == outcome, line
         assert detail is None or line["detail"] == detail
         assert {key: line[key] for key in record if key != "code"} == {k: v for k, v in record.items() if k != "code"}
-    assert judged.outcomes == {"passed": 4, "failed": 1, "compile_error": 2, "runtime_error": 1, "no_code": 2,
+    assert judged.outcomes == {"passed": 5, "failed": 1, "compile_error": 2, "runtime_error": 1, "no_code": 2,
                                "timeout": 1}  # fmt: skip
     wrong = found[1]
     assert (wrong["passed"], wrong["total"], wrong["suite"]) == (0, 2, "hidden")
@@ -105,7 +107,7 @@ def test_verdicts_and_what_they_rest_on(tmp_path: Path, problems: Path, sandbox:
     assert found[6]["extraction"]["rule"] == "fence"
     assert found[8]["extraction"] == {"rule": "code", "detail": "", "added": ["imports: math"]}
     assert (found[8]["trust"], found[0]["trust"], judged.in_process) == ("in_process", "separate", 1)
-    assert found[9]["limits"]["cpu"] == 0.3
+    assert found[10]["limits"]["cpu"] == 0.3
     assert found[0]["isolation"].startswith(sandbox)
 
 
