@@ -750,8 +750,10 @@ def resource_limits(limits: dict[str, Any]) -> list[tuple[int, tuple[int, int]]]
     out = []
     for name, value in {**values, "FSIZE": limits["file_size"], "NOFILE": limits["open_files"]}.items():
         number = getattr(resource, f"RLIMIT_{name}")
-        hard = resource.getrlimit(number)[1]
-        out.append((number, (value if hard < 0 else min(value, hard),) * 2))
+        most = resource.getrlimit(number)[1]
+        # A second above for CPU: SIGXCPU, which says what it was, comes before the SIGKILL of the hard limit.
+        soft, hard = (each if most < 0 else min(each, most) for each in (value, value + (name == "CPU")))
+        out.append((number, (soft, hard)))
     return out
 
 
