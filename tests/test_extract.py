@@ -196,7 +196,7 @@ def test_nothing_stands_before_a_future_import() -> None:
 
 def test_tags_come_first_in_the_style_that_asks_for_them() -> None:
     reply = f"```python\n{OTHER}```\n[code]\n{CODE}[/code]"
-    assert extract(reply, FUNCTION, style="probe").code == CODE
+    assert extract(reply, FUNCTION, tags_first=True).code == CODE
     assert extract(reply, FUNCTION).code == OTHER
 
 
