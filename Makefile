@@ -16,7 +16,8 @@ setup: $(READY)
 	@touch $@
 
 $(READY): .uv/bin/uv pyproject.toml uv.lock
-	.uv/bin/uv sync --locked --all-extras --compile-bytecode
+	@echo "setting up .venv (a minute or two)"
+	@.uv/bin/uv sync --quiet --locked --all-extras --compile-bytecode
 	@touch $@
 
 # A real model, real problems, a real sandbox: fetches what is missing (0.5 GB of weights) and prints a table.

@@ -132,6 +132,8 @@ def override(tables: dict[str, Any], assignment: str) -> None:
     except tomllib.TOMLDecodeError:
         value = raw
     *parents, last = key.strip().split(".")
+    if (first := (*parents, last)[0]) not in Experiment.model_fields:
+        raise unknown_name(f"key of -o {assignment}", first, Experiment.model_fields)
     place: Any = tables
     for number, part in enumerate(parents):
         if isinstance(place, list):

@@ -97,12 +97,16 @@ class Plan:
 
 def make_plan(experiment: Experiment, base: Path) -> Plan:
     """Resolve and check everything that can be checked without a model or a sandbox. Raises `UserError`."""
+    from agentloop.models import open_model
     from agentloop.sandbox.languages import LANGUAGES
     from agentloop.workloads import load, select
 
     models = {label(model): model for model in experiment.models}
     if not any(model.solver for model in models.values()):
         raise UserError("no model makes attempts: every one says solver = false")
+    for config in models.values():
+        if config.name.startswith(("local/", "scripted:")):  # of others only their servers know
+            open_model(model_name(config, base))
     sandbox_spec(experiment.sandbox, base)
     strategies = {}
     styles: dict[str, Style] = {}

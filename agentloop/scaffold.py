@@ -37,9 +37,11 @@ def build(
     graph.add_node("run", nodes.run_visible())
     # Where to go after a run: "submit" when the visible suite passes or the budget is used up, else this step.
     graph.add_node("decide", nodes.decide(iterations, next_step=lambda candidate: "repair"))
+    # Repairs are drawn warm, as those of feedback_loop: at 0 a small model writes the program that it had.
     # One prompt for every outcome; feedback_loop has one for each. A node of your own is an async function of
     # (state, runtime) that returns what it changes: see `agentloop show strategy reflexion` for one with memory.
-    graph.add_node("repair", nodes.repair(kit.template(style, "failed"), "fresh", kit.template(style, "frame")))
+    repair = nodes.repair(kit.template(style, "failed"), "fresh", kit.template(style, "frame"), heat=0.8)
+    graph.add_node("repair", repair)
     graph.add_node("submit", nodes.submit())
     compose.chain(graph, START, "task", "generate", "extract", "run", "decide")
     graph.add_conditional_edges("decide", nodes.go, ["repair", "submit"])

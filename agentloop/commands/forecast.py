@@ -22,11 +22,11 @@ FEEDBACK_TOKENS = 1000
 def forecast(plan: Plan, directory: Path) -> Iterator[str]:
     """The plan in lines, with a ceiling of calls, tokens and, where prices are known, of money."""
     experiment, problems = plan.experiment, plan.problems
-    without = sum(not problem.visible.tests for problem in problems)
-    tail = f", {without} without a visible suite" if without else ""
-    some = ", ".join(problem.id for problem in problems[:6]) + (", ..." if len(problems) > 6 else "")
+    without = [problem.id for problem in problems if not problem.visible.tests]
     yield f"run         {experiment.name} into {directory}" + (" (goes on)" if (directory / FILE).exists() else "")
-    yield f"problems    {len(problems)} of {experiment.workload.name}{tail}: {some}"
+    yield f"problems    {len(problems)} of {experiment.workload.name}: {_some([problem.id for problem in problems])}"
+    if without:
+        yield f"            {len(without)} of them without a visible suite: {_some(without)}"
     for id, why in plan.left_out.items():
         yield f"left out    {id}: {why}"
     for name, strategy in plan.strategies.items():
@@ -50,8 +50,13 @@ def forecast(plan: Plan, directory: Path) -> Iterator[str]:
     split = f"{prompt:,.0f} of prompts, {completion:,.0f} of replies"
     yield f"tokens      {prompt + completion:,.0f} at most, about: {split}"
     known = len(unknown) < len(plan.models)
-    parts = ([f"${cost:,.2f} at most, about"] if known else []) + [f"no price known for {name}" for name in unknown]
+    amount = "free" if not cost else f"${cost:,.2f} at most, about" if cost >= 0.01 else "under $0.01"
+    parts = ([amount] if known else []) + [f"no price known for {name}" for name in unknown]
     yield f"cost        {'; '.join(parts)}"
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
 
 
 def _tokens(plan: Plan, longest: int) -> tuple[float, float]:

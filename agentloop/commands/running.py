@@ -136,7 +136,7 @@ def _interrupt(control: Control, observer: Shown) -> None:
         control.cancel()
         return
     control.drain("interrupted")
-    text = "interrupted: the open attempts are finished, no other is begun; Ctrl-C again stops at once"
+    text = "interrupted: the open attempts go on to their end, no other begins; Ctrl-C again stops at once"
     observer.event("notice", text=text)
 
 

@@ -115,7 +115,8 @@ def test_faults_are_counted_apart_and_end_with_status_3(study: Path, cli: Cli) -
 def test_dry_run_prints_the_plan_and_starts_nothing(study: Path, cli: Cli) -> None:
     plan = cli("run", "study.toml", "--dry-run")
     assert plan.returncode == 0, plan.stderr
-    assert "problems    4 of jsonl, 1 without a visible suite: double, square, triple, half" in plan.stdout
+    assert "problems    4 of jsonl: double, square, triple, half\n" in plan.stdout
+    assert "1 of them without a visible suite: half\n" in plan.stdout
     assert "attempts    8 " in plan.stdout
     assert "calls       16 at most" in plan.stdout
     assert "cost        $0." in plan.stdout
@@ -129,7 +130,7 @@ def test_flags_win_over_the_file(study: Path, cli: Cli) -> None:
     )  # fmt: skip
     assert plan.returncode == 0, plan.stderr
     assert "into elsewhere" in plan.stdout
-    assert "problems    2 of jsonl, 1 without a visible suite: triple, half" in plan.stdout
+    assert "problems    2 of jsonl: triple, half\n" in plan.stdout
     assert "feedback_loop" not in plan.stdout
     assert "script (temperature 0.5" in plan.stdout
     assert "attempts    6 " in plan.stdout
