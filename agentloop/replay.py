@@ -87,7 +87,8 @@ def strategies_of(reading: Reading, *, frozen: bool) -> tuple[dict[str, PlannedS
         config = StrategyConfig(name=spec, label=label, settings=entry["settings"], roles=entry["roles"])
         kept = copies(reading.directory, label)
         try:
-            base = Path(reading.manifest["bases"][label])
+            told = reading.manifest.get("bases", {}).get(label)  # runs of an older version do not tell
+            base = Path(told) if told else None
             planned[label] = plan_strategy(config, None, base, kept if frozen else None, {} if frozen else styles)
         except UserError as error:
             if frozen:
