@@ -64,6 +64,7 @@ class Blobs:
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
+        self._decoder = json.JSONDecoder(object_hook=self._text)
 
     def put(self, text: str) -> int:
         """The id of a text, stored if it is new."""
@@ -89,7 +90,7 @@ class Blobs:
     def unpack(self, data: bytes) -> Json:
         """The record of a column's bytes."""
         try:
-            return json.loads(_inflate(data), object_hook=self._text)
+            return self._decoder.decode(_inflate(data).decode())
         except ValueError as error:
             raise AgentloopError(f"the store is damaged: a record is none: {error}") from error
 

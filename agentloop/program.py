@@ -9,6 +9,7 @@ import ast
 import hashlib
 import re
 import warnings
+from functools import lru_cache
 
 from agentloop.hashing import text_digest
 from agentloop.tokens import tokens
@@ -50,6 +51,7 @@ def parse(source: str) -> ast.Module | None:
     return tree if _depth(tree) <= MAX_TREE else None
 
 
+@lru_cache(maxsize=512)  # strategies share first programs, and loops repeat them
 def ast_digest(source: str, language: str) -> str:
     """Identity of a program: equal for two programs that differ in comments and white space only.
 
