@@ -104,9 +104,9 @@ def make_plan(experiment: Experiment, base: Path) -> Plan:
     models = {label(model): model for model in experiment.models}
     if not any(model.solver for model in models.values()):
         raise UserError("no model makes attempts: every one says solver = false")
-    for config in models.values():
-        if config.name.startswith(("local/", "scripted:")):  # of others only their servers know
-            open_model(model_name(config, base))
+    for given in models.values():
+        if given.name.startswith(("local/", "scripted:")):  # of others only their servers know
+            open_model(model_name(given, base))
     sandbox_spec(experiment.sandbox, base)
     strategies = {}
     styles: dict[str, Style] = {}
