@@ -168,7 +168,8 @@ import glob, os, socket
 def f():
     reached = []
     ways = [line.split()[7] for line in open("/proc/net/unix").readlines()[1:] if len(line.split()) > 7]
-    for way in {*ways, *glob.glob(os.path.dirname(os.getcwd()) + "/*/*"), "/work/fork/door"}:
+    beside = os.path.dirname(os.getcwd())
+    for way in {*ways, *glob.glob(beside + "/*/*"), beside + "/fork/door"}:
         for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET, socket.SOCK_DGRAM):
             try:
                 socket.socket(socket.AF_UNIX, kind).connect(way.replace("@", chr(0), 1))
