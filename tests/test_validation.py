@@ -75,9 +75,10 @@ def test_references_decide(tmp_path: Path, problems: list[Problem], sandbox: str
 
     tables = {
         "workload": {"name": "jsonl", "data": "problems.jsonl", "validated": "v.json"},
-        "models": [{"name": "scripted:none.toml"}],
+        "models": [{"name": "scripted:model.toml"}],
         "strategies": [{"name": "direct"}],
     }
+    (tmp_path / "model.toml").write_text('[[rule]]\nreplies = ["nothing"]\n')
     plan = make_plan(parse(tables), tmp_path)
     assert [problem.id for problem in plan.problems] == ["sound", "example", "slow", "none"]
     assert (plan.validated, plan.left_out) == (found.digest(), found.quarantined)
