@@ -169,9 +169,7 @@ class OwnUid:
         """Called in the child; `role`: see `Judge.places`. Returns in the process that is to exec."""
         uid = judge.uids["checker" if role == "checker" else "program"]
         if uid is not None:
-            fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY)  # first in line when memory runs out
-            os.write(fd, b"1000")
-            os.close(fd)
+            first_to_go("self")
             resource.setrlimit(resource.RLIMIT_NPROC, (limits["processes"],) * 2)
             os.setgroups([])
             os.setresgid(uid, uid, uid)
@@ -183,8 +181,9 @@ class OwnUid:
 class Forker:
     """An interpreter started beforehand; each test can be a fork of it.
 
-    It holds nothing of any job: for each byte on its stdin it forks a process that calls back on the door, with the
-    judge as its parent, and is told there what to run, with which descriptors, as whom.
+    It holds nothing of any job: for each byte that it reads it forks a process that calls back on the door, and is told
+    there what to run, with which descriptors, as whom. It waits for that process and reports how it ended. Its standard
+    streams are of the kinds that programs have (a file, pipes), so that what it made of them at its start fits theirs.
     """
 
     def __init__(self, argv: list[str], folder: str, limits: dict[str, Any]) -> None:
@@ -195,18 +194,20 @@ class Forker:
         self.door.listen(1)
         self.door.settimeout(10)
         end, self.bell = os.pipe()
+        self.told, tell = os.pipe()
+        os.set_blocking(self.told, False)
+        streams = [os.memfd_create("stdin"), *os.pipe()]
         self.pid = os.fork()
         if self.pid == 0:
             try:
                 os.setsid()
-                os.dup2(end, 0)
-                for number in (1, 2):
-                    os.dup2(FIRST_FD - 1, number)
+                for number, fd in enumerate((streams[0], streams[2], streams[2], end, tell)):
+                    os.dup2(fd, number)
                 resource.setrlimit(*self.stack)
                 os.execve(argv[0], [*argv, f"{folder}/door"], ENVIRONMENT)
             finally:
                 os._exit(127)
-        os.close(end)
+        close([end, tell, *streams])
 
     def fork(self) -> tuple[int, socket.socket]:
         """A new process, and the line on which it waits for its orders."""
@@ -217,9 +218,17 @@ class Forker:
             raise Unable(f"the interpreter that forks does not answer: {error}") from error
         return int.from_bytes(line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 4), sys.byteorder), line
 
+    def ended(self) -> tuple[int, int, float, int] | None:
+        """The fork that has ended, if one has: its pid, status, CPU seconds and peak kilobytes."""
+        try:
+            words = os.read(self.told, 100).split()
+        except BlockingIOError:
+            return None
+        return (int(words[0]), int(words[1]), float(words[2]), int(words[3])) if words else None
+
     def close(self) -> None:
         self.door.close()
-        os.close(self.bell)
+        close([self.bell, self.told])
 
 
 class Judge:
@@ -237,7 +246,7 @@ class Judge:
         self.program: Process | None = None
         self.checker: Process | None = None
         self.forker: Forker | None = None
-        self.foreign: set[int] = set()
+        self.foreign, self.base = set(), 0  # type: set[int], int
         self.input, self.jobs = bytearray(), []  # type: tuple[bytearray, list[bytearray]]
         self.selector = selectors.DefaultSelector()
 
@@ -318,6 +327,8 @@ class Judge:
             self.end_forker()
         if tools and "forker" in tools and self.config.get("fork"):
             self.start_forker(tools["forker"], limits)
+        self.base = self.cgroup.used() if self.cgroup else 0
+        self.foreign = {int(name) for name in os.listdir("/proc") if name.isdigit()} - {os.getpid()}
         self.lay(self.src, job["files"], 0o755, self.uids["program"] if build else None)
         if build:
             record, _ = self.run("build", build, build["limits"], self.src)
@@ -341,15 +352,23 @@ class Judge:
                 return
 
     def start_forker(self, argv: list[str], limits: dict[str, Any]) -> None:
+        self.reap()  # it may have died since the last job
         if self.forker and self.forker.stack != stack_limit(limits):
             self.end_forker()  # how far a stack may grow is laid down when a process starts
         if not self.forker:
             self.forker = Forker([self.filled(item, self.src) for item in argv], self.fork, limits)
+            self.selector.register(self.forker.told, selectors.EVENT_READ, self.reap)
+
+    def drop_forker(self) -> int:
+        assert self.forker
+        pid, forker, self.forker = self.forker.pid, self.forker, None
+        self.selector.unregister(forker.told)
+        forker.close()
+        return pid
 
     def end_forker(self) -> None:
         if self.forker:
-            self.forker.close()
-            pid, self.forker = self.forker.pid, None
+            pid = self.drop_forker()
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
 
@@ -400,8 +419,6 @@ class Judge:
     def run(self, role: str, test: dict[str, Any], limits: dict[str, Any], cwd: str) -> tuple[Any, Any]:
         """Run a program, with its checker beside it if it has one, to the end; none of their processes is left."""
         spec, ours, passed = test.get("checker"), [], {}  # type: tuple[Any, list[int], dict[str, int]]
-        kills, self.base = (self.cgroup.oom_kills(), self.cgroup.used()) if self.cgroup else (0, 0)
-        self.foreign = {int(name) for name in os.listdir("/proc") if name.isdigit()} - {os.getpid()}
         try:
             if spec:
                 ours = [*os.pipe(), *os.pipe()]
@@ -425,7 +442,7 @@ class Judge:
         if not self.confinement.own_root:
             for path in self.scratch:
                 empty(path)
-        if self.cgroup and self.cgroup.oom_kills() > kills:
+        if self.cgroup and self.cgroup.killed():
             program.over("memory")
         for process in running:
             if process.cpu > limits["cpu"]:
@@ -502,12 +519,12 @@ class Judge:
         """The same by a fork of the interpreter that stands ready."""
         assert self.forker
         pid, line = self.forker.fork()
-        with open(f"/proc/{pid}/oom_score_adj", "w") as file:
-            file.write("1000")
+        first_to_go(pid)
         for number, value in [*resource_limits(limits), (resource.RLIMIT_NPROC, (limits["processes"],) * 2)]:
             resource.prlimit(pid, number, value)
         uid = self.uids["checker" if role == "checker" else "program"]
-        words = [cwd, str(uid), str(len(argv)), *argv, *(f"{name}={value}" for name, value in env.items())]
+        words = [cwd, str(uid), str(len(argv)), *argv]
+        words += [f"{name}={value}" for name, value in env.items() if name not in ENVIRONMENT]  # that one it has
         socket.send_fds(line, ["\0".join(words).encode()], fds)
         return pid, line.detach()
 
@@ -566,7 +583,7 @@ class Judge:
                     stack.append(child)
             return found
 
-        everything = below(os.getpid())
+        everything = below(os.getpid()) | (below(self.forker.pid) if self.forker else {})
         if process is None or self.checker is None:
             return everything
         its = {pid: row for pid, row in everything.items() if pid == self.checker.pid} | below(self.checker.pid)
@@ -580,27 +597,37 @@ class Judge:
         """
         none_seen = False
         while True:
+            report = self.forker.ended() if self.forker else None
+            if report:
+                self.collect(*report)
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
                 return True
             if pid == 0:
-                if none_seen or not self.forker or (self.program and self.program.status is None) or self.tree():
+                if none_seen or not self.forker or (self.program and self.program.status is None):
                     return none_seen
+                if self.cgroup and self.cgroup.alone(2):  # the judge and its forker
+                    return True
+                if self.tree():
+                    return False
                 none_seen = True
                 continue
             none_seen = False
             if self.forker and pid == self.forker.pid:
-                self.forker.close()  # the next job starts another
-                self.forker = None
+                self.drop_forker()  # the next job starts another
                 continue
-            process = self.checker if self.checker and pid == self.checker.pid else self.program
-            if process:
-                process.reaped += usage.ru_utime + usage.ru_stime
-                process.cpu = max(process.cpu, process.reaped)
-                process.peak = max(process.peak, usage.ru_maxrss * 1024)
-                if pid == process.pid:
-                    process.status, process.ended = status, time.monotonic()
+            self.collect(pid, status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss)
+
+    def collect(self, pid: int, status: int, cpu: float, peak: int) -> None:
+        """Note how a process has ended, and what it took."""
+        process = self.checker if self.checker and pid == self.checker.pid else self.program
+        if process:
+            process.reaped += cpu
+            process.cpu = max(process.cpu, process.reaped)
+            process.peak = max(process.peak, peak * 1024)
+            if pid == process.pid:
+                process.status, process.ended = status, time.monotonic()
 
     def kill(self, process: Process | None = None) -> bool:
         """Kill a process's whole tree, or all there is; False if something is still there after 10 seconds."""
@@ -656,23 +683,37 @@ def own_share(item: tuple[int, tuple[int, float, int]]) -> int:
 
 
 class Cgroup:
-    """The memory figures of the cgroup that holds the lane alone, version 1 or 2."""
+    """The figures of the cgroup that holds the lane alone, version 1 or 2."""
 
     def __init__(self) -> None:
         old = os.path.exists("/sys/fs/cgroup/memory/memory.oom_control")
-        base = "/sys/fs/cgroup/memory/memory." if old else "/sys/fs/cgroup/memory."
-        self.usage = base + "stat", "total_rss" if old else "anon"
-        self.events = base + ("oom_control" if old else "events"), "oom_kill"
-
-    def read(self, path: str, key: str) -> int:
-        with open(path) as file:
-            return next((int(line.split()[1]) for line in file if line.split()[0] == key), 0)
+        base, tasks = "/sys/fs/cgroup/memory/memory." if old else "/sys/fs/cgroup/memory.", "pids/" if old else ""
+        self.usage, self.used_key = os.open(f"{base}stat", os.O_RDONLY), b"total_rss" if old else b"anon"
+        self.events = os.open(base + ("oom_control" if old else "events"), os.O_RDONLY)
+        try:
+            self.tasks: int | None = os.open(f"/sys/fs/cgroup/{tasks}pids.current", os.O_RDONLY)
+        except OSError:  # an engine without that controller
+            self.tasks = None
+        self.kills = 0
+        self.killed()
 
     def used(self) -> int:
-        return self.read(*self.usage)
+        """Bytes of memory that belong to processes."""
+        return figure(os.pread(self.usage, 8192, 0), self.used_key)
 
-    def oom_kills(self) -> int:
-        return self.read(*self.events)
+    def killed(self) -> bool:
+        """Whether the kernel has killed for memory since this was last asked."""
+        before, self.kills = self.kills, figure(os.pread(self.events, 8192, 0), b"oom_kill")
+        return self.kills > before
+
+    def alone(self, count: int) -> bool:
+        """Whether it is known that there are no more than so many tasks (zombies are some)."""
+        return self.tasks is not None and int(os.pread(self.tasks, 32, 0)) <= count
+
+
+def figure(text: bytes, key: bytes) -> int:
+    """The number after `key` in lines of keys and numbers; 0 without one."""
+    return int((b"\n" + text).partition(b"\n" + key + b" ")[2].split(b"\n")[0] or 0)
 
 
 def system_v_of(uids: set[str]) -> bool:
@@ -687,6 +728,8 @@ def system_v_of(uids: set[str]) -> bool:
 
 def empty(path: str) -> bool:
     """Remove everything in a directory, however deep and whatever its permissions; True if something is left."""
+    if not os.listdir(path):
+        return False
     top, serial = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW), 0
     try:
         names = os.listdir(top)
@@ -717,7 +760,11 @@ def empty(path: str) -> bool:
 
 def discard(path: str) -> None:
     """Remove a directory with all in it, if it is there."""
-    if os.path.isdir(path):
+    try:
+        os.rmdir(path)
+    except FileNotFoundError:
+        pass
+    except OSError:
         os.chmod(path, 0o700)
         empty(path)
         os.rmdir(path)
@@ -726,8 +773,7 @@ def discard(path: str) -> None:
 def fresh(path: str, mode: int, uid: int | None) -> None:
     """An empty directory at `path`, owned by `uid` or by the judge."""
     discard(path)
-    os.mkdir(path)
-    os.chmod(path, mode)
+    os.mkdir(path, mode)  # the umask takes nothing of the modes that are used
     if uid is not None:
         os.chown(path, uid, uid)
 
@@ -737,6 +783,13 @@ def hand_over(base: str, uid: int) -> None:
     for folder, _, names in os.walk(base):
         for path in (folder, *(os.path.join(folder, name) for name in names)):
             os.lchown(path, uid, uid)
+
+
+def first_to_go(pid: int | str) -> None:
+    """Let the kernel kill this process before others when memory runs out."""
+    fd = os.open(f"/proc/{pid}/oom_score_adj", os.O_WRONLY)
+    os.write(fd, b"1000")
+    os.close(fd)
 
 
 def close(fds: list[int]) -> None:
