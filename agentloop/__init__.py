@@ -45,6 +45,7 @@ def judge_programs(
     validated: str | Path | None = None,
     sandbox: str = "auto",
     jobs: int = 2,
+    first_failure: bool = False,
     observer: Observer | None = None,
 ) -> Judged:
     """Judge the stored programs of a JSON lines file into the file `out`, as `agentloop judge` does; goes on with it.
@@ -71,6 +72,7 @@ def judge_programs(
         suite=suite,
         sandbox=opened,
         jobs=jobs,
+        first_failure=first_failure,
         left_out=left_out,
         observer=observer,
     )

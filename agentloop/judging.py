@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, closing
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from agentloop.confirm import confirmed
+from agentloop.confirm import confirmed, to_first_failure
 from agentloop.errors import SandboxError, UserError
 from agentloop.extract import bound_names, extract, with_prelude
 from agentloop.hashing import digest
@@ -76,12 +76,14 @@ async def judge_programs(
     suite: SuiteName = "hidden",
     sandbox: Sandbox,
     jobs: int = 2,
+    first_failure: bool = False,
     left_out: Mapping[str, str] | None = None,
     observer: Observer | None = None,
 ) -> Judged:
     """Judge every program of a file, or go on with it. `sandbox` is not started yet; it is closed at the end.
 
-    `left_out`: problems whose programs get no verdict, and why. Raises `UserError` for bad input, before anything runs
+    `first_failure`: run no test of a program after the first that it does not pass. `left_out`: problems whose programs
+    get no verdict, and why. Raises `UserError` for bad input, before anything runs
     where `programs` is a file and no pipe; `SandboxError` if the sandbox cannot be started. Cancelling it leaves a file
     that the next run goes on with.
     """
@@ -108,7 +110,8 @@ async def judge_programs(
         rest = stack.enter_context(closing(entries()))
         again: dict[int, Entry] = {}
         environments = set()
-        for index, (entry, line) in enumerate(output.kept(rest, digests, suite)):
+        settings = {"suite": suite, "first_failure": first_failure}
+        for index, (entry, line) in enumerate(output.kept(rest, digests, settings)):
             environments.add(line["judged"]["environment"])
             summary.kept += 1
             if line.get("fault"):
@@ -128,7 +131,7 @@ async def judge_programs(
                             "use the same one, or name another file with -o")  # fmt: skip
         worker = _Worker(
             {problem.id: problem for problem in problems}, suites, digests, left_out, sandbox, environment, short,
-            suite, asyncio.Semaphore(jobs), observer, summary,
+            suite, first_failure, asyncio.Semaphore(jobs), observer, summary,
         )  # fmt: skip
         mended: dict[int, Mapping[str, Any]] = {}
         places = iter(list(again))
@@ -157,6 +160,7 @@ class _Worker:
     environment: Mapping[str, Json]
     short: str
     suite: SuiteName
+    first_failure: bool
     free: asyncio.Semaphore
     observer: Observer
     summary: Judged
@@ -201,7 +205,7 @@ class _Worker:
         """The line out for a line in. Never raises for what a program or a sandbox does."""
         problem = self.problems[entry.record["problem_id"]]
         judged = {"input": entry.digest, "problem": self.digests[problem.id], "environment": self.short}
-        head = {**entry.record, "suite": self.suite, "outcome": None}
+        head = {**entry.record, "suite": self.suite, "first_failure": self.first_failure, "outcome": None}
         if problem.id in self.left_out:
             return {**head, "left_out": self.left_out[problem.id], "judged": judged}
         found = program_of(entry.record, problem)
@@ -215,7 +219,8 @@ class _Worker:
                 try:
                     if self.summary.stopped:
                         raise SandboxError(self.summary.stopped)
-                    verdict, execution = await confirmed(suite, job, lambda job, _: self.sandbox.execute(job))
+                    run = to_first_failure if self.first_failure else confirmed
+                    verdict, execution = await run(suite, job, lambda job, _: self.sandbox.execute(job))
                 except SandboxError as error:
                     return {**head, "fault": self._fault(entry, error), "judged": judged}
                 self.in_a_row = 0

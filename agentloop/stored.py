@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 LONGEST = 32 * 2**20
 """Bytes of the longest line that is read."""
 WRITTEN = (
-    "suite", "outcome", "detail", "passed", "total", "tests", "extraction", "limits", "isolation", "trust", "seconds",
-    "fault", "left_out", "judged",
+    "suite", "first_failure", "outcome", "detail", "passed", "total", "tests", "extraction", "limits", "isolation",
+    "trust", "seconds", "fault", "left_out", "judged",
 )  # fmt: skip
 """Keys of a line out. `judged` holds short digests of line in, problem and environment: by them a later run knows what
 it may keep."""
@@ -103,10 +103,13 @@ class Output:
             end += len(line) if line.endswith(b"\n") else 0
         self._file.truncate(end)
 
-    def kept(self, entries: Iterator[Entry], problems: Mapping[str, str], suite: str) -> Iterator[tuple[Entry, Json]]:
+    def kept(
+        self, entries: Iterator[Entry], problems: Mapping[str, str], settings: Mapping[str, Any]
+    ) -> Iterator[tuple[Entry, Json]]:
         """Every line that is there with the stored program that it judges, taken from `entries`.
 
-        `problems`: id -> digest of the problem as it is judged. Raises `UserError` at the first that does not fit.
+        `problems`: id -> digest of the problem as it is judged; `settings`: what every line has alike.
+        Raises `UserError` at the first that does not fit.
         """
         self._file.seek(0)
         for number, text in enumerate(self._file, 1):
@@ -117,15 +120,17 @@ class Output:
             try:
                 line = json.loads(text)
                 judged = line["judged"]
-                found = {"program": judged["input"], "problem": judged["problem"], "suite": line["suite"]}
+                found = {"program": judged["input"], "problem": judged["problem"]} | {
+                    key: line[key] for key in settings
+                }
             except (ValueError, TypeError, LookupError, RecursionError) as error:
                 raise UserError(f"{place}: this is no file of verdicts: name another one with -o") from error
-            wanted = {"program": entry.digest, "problem": problems[entry.record["problem_id"]], "suite": suite}
+            wanted = {"program": entry.digest, "problem": problems[entry.record["problem_id"]], **settings}
             differs = [name for name in wanted if wanted[name] != found[name]]
             if differs:
                 raise UserError(
-                    f"{place}: it judges another {' and '.join(differs)} than line {entry.number} of the programs asks "
-                    "for: name another file with -o, or remove this one"
+                    f"{place}: its {' and '.join(differs)} is not what line {entry.number} of the programs asks for: "
+                    "name another file with -o, or remove this one"
                 )
             yield entry, line
 

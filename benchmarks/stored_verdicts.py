@@ -1,11 +1,13 @@
-"""How often do our verdicts agree with verdicts that other people stored beside their models' programs?
+"""Are our verdicts right? Programs of others whose verdict is known, through `agentloop judge`.
 
-    python benchmarks/stored_verdicts.py [--data DIR] [--every 7] [--sandbox local] [FILE ...]
+    python benchmarks/stored_verdicts.py [--data DIR] [--sandbox docker] [--every 1] [--asserts] [--out DIR] [SET ...]
 
-FILE: names below `llm_outputs` of the data folder (default `ldb_seeds`), records with `benchmark`, `task_number`,
-`codes` and `passed`. Of each file every n-th record is judged: the last program against the hidden suite of HumanEval,
-or all asserts of MBPP. Programs get what their sources gave them: the prompt before a body without its `def`, and the
-imports below. Prints a line for each disagreement, and the counts.
+Sets of right programs: humaneval, mbpp, humanevalplus, mbppplus, quixbugs (the references) and
+evalperf_correct_solutions. Sets with stored verdicts of their makers: ldb_seeds, ldb_repair_traces, mapcoder_humaneval,
+mint_multi_turn (its last proposed solution). Programs get what their makers gave them: the imports below, and the
+statement's prelude; MINT's nothing. `--every` takes every n-th. `--asserts` judges them once more by the data set's
+asserts as they stand, in the program's process, and names each verdict that differs from that of the calls which the
+workload made of them. Prints a line for each disagreement, and the counts; `--out` keeps programs and verdicts.
 """
 
 from __future__ import annotations
@@ -15,82 +17,161 @@ import asyncio
 import gzip
 import json
 import os
+import re
+import tempfile
 import time
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agentloop.extract import extract
+from agentloop.judging import judge_programs
 from agentloop.sandbox import open_sandbox
-from agentloop.types import Job, Problem, Suite, SuiteVerdict
-from agentloop.verdict import judge
+from agentloop.types import Problem, Suite, Test
 from agentloop.workloads import load
+
+if TYPE_CHECKING:
+    from agentloop.judging import SuiteName
 
 IMPORTS = "import collections, heapq, itertools, math, re\nfrom typing import *\n"
 """The sources put such imports before every program; a program of theirs may rely on it."""
 DATA = Path(os.environ.get("AGENTLOOP_DATA", Path(__file__).parents[2] / "shared" / "data"))
+FILES = {
+    "humaneval": "humaneval/HumanEval.jsonl.gz",
+    "mbpp": "mbpp/mbpp.jsonl.gz",
+    "humanevalplus": "humanevalplus/HumanEvalPlus.jsonl.gz",
+    "mbppplus": "mbppplus/MbppPlus.jsonl.gz",
+    "quixbugs": "quixbugs/quixbugs.jsonl",
+}
+STORED = ("evalperf_correct_solutions", "ldb_seeds", "ldb_repair_traces", "mapcoder_humaneval", "mint_multi_turn")
+WHOLE = re.compile(r"^(?:def|async def|class|import|from) ", re.MULTILINE)
+"""A program with one of these is no body to be put behind the statement's stub."""
+SOLUTION = re.compile(r"<solution>(.*?)(?:</solution>|$)", re.DOTALL)
 
 
-def graded(workload: str, path: Path) -> dict[int, tuple[Problem, Suite]]:
-    """Problem number -> problem and the suite that the stored verdicts are about."""
-    found = {}
-    for problem in load(workload, path):
-        tests = problem.hidden.tests if workload == "humaneval" else problem.visible.tests + problem.hidden.tests
-        found[int(problem.id.partition("/")[2])] = (problem, Suite("hidden", tests))
+class Program(NamedTuple):
+    """A program with the verdict that others gave it."""
+
+    problem_id: str
+    code: str
+    stored: bool
+    model: str
+
+
+def stored(path: Path, benchmark: str) -> Iterator[Program]:
+    """The last program of each record on one benchmark; of a sampled set every program."""
+    prefix = "HumanEval" if benchmark.startswith("humaneval") else "Mbpp"
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        for record in map(json.loads, lines):
+            if record["benchmark"] != benchmark or record["language"] != "python" or record["passed"] is None:
+                continue
+            if path.name.startswith("mint"):
+                codes = [match.strip() for match in SOLUTION.findall(record["responses"][-1])][-1:]
+            else:
+                codes = record["codes"] if path.name.startswith("evalperf") else record["codes"][-1:]
+                codes = [IMPORTS + code if WHOLE.search(code) else code for code in codes]
+            for code in codes:
+                yield Program(f"{prefix}/{record['task_number']}", code, record["passed"], record["model"])
+
+
+def by_asserts(workload: str, path: Path, problems: list[Problem]) -> list[Problem]:
+    """The problems, each with one hidden test: the data set's own asserts, run in the program's process."""
+    codes = []
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        for record in map(json.loads, lines):
+            if workload == "humaneval":
+                codes.append(f"{record['test']}\ncheck({record['entry_point']})\n")
+            else:
+                codes.append("\n".join([record["test_setup_code"], *record["test_list"]]).replace("\r\n", "\n"))
+    found = []
+    for problem, code in zip(problems, codes, strict=True):
+        test = Test("asserts", "script", {"code": code, "function": problem.entry_point}, None, "in_process", "")
+        limits = replace(
+            problem.limits, cpu=3 * problem.limits.cpu, wall=3 * problem.limits.wall
+        )  # one process for all
+        found.append(replace(problem, visible=Suite("visible", ()), hidden=Suite("hidden", (test,)), limits=limits))
     return found
 
 
-def records(path: Path, every: int) -> list[dict[str, Any]]:
-    """Every n-th Python record that has a program and a verdict."""
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        found = [json.loads(line) for line in lines]
-    usable = [
-        each for each in found if each["codes"] and each["passed"] is not None and each["task_number"] is not None
-    ]
-    return [each for each in usable if each["language"] == "python" and each["benchmark"] in ("humaneval", "mbpp")][
-        ::every
-    ]
+async def judged(
+    problems: list[Problem], programs: list[Program], out: Path, suite: SuiteName, sandbox: str
+) -> list[dict[str, Any]]:
+    """The lines of `agentloop judge`, in order. Prints how long it took."""
+    began = time.perf_counter()
+    file, lanes = out.with_suffix(".programs.jsonl"), os.cpu_count() or 1
+    file.write_text("".join(json.dumps(each._asdict()) + "\n" for each in programs))
+    await judge_programs(problems, file, out, suite=suite, sandbox=open_sandbox(sandbox, lanes=lanes), jobs=lanes)
+    with out.open() as text:
+        lines = [json.loads(line) for line in text]
+    tests = sum(len(line.get("tests", ())) for line in lines)
+    print(f"{out.stem}: {len(lines)} programs, {tests} tests, {time.perf_counter() - began:.0f} s", flush=True)
+    return lines
+
+
+async def study(options: argparse.Namespace, name: str, workload: str, folder: Path) -> None:
+    """Judge one set on one workload and print what differs."""
+    path = options.data / FILES[workload]
+    problems = load(workload, path)
+    if name in FILES:
+        programs = [Program(each.id, each.references[0], True, "reference") for each in problems if each.references]
+    else:
+        programs = list(stored(options.data / f"llm_outputs/{name}.jsonl.gz", workload))
+    known = {problem.id for problem in problems}
+    programs = [each for each in programs if each.problem_id in known][:: options.every]
+    if not programs:
+        return
+    if name == "mint_multi_turn":
+        problems = [replace(problem, prelude="", stub="") for problem in problems]
+    label = f"{name}.{workload}"
+    suite: SuiteName = "all" if workload == "mbpp" else "hidden"
+    lines = await judged(problems, programs, folder / f"{label}.jsonl", suite, options.sandbox)
+    differ = [line for line in lines if line["stored"] != (line["outcome"] == "passed")]
+    for line in differ:
+        print(f"  {line['problem_id']} {line['model']}: stored {line['stored']}, here {told(line)}")
+    print(f"{label}: {len(lines) - len(differ)} of {len(lines)} agree", flush=True)
+    if options.asserts and workload in ("humaneval", "mbpp"):
+        others = await judged(
+            by_asserts(workload, path, problems), programs, folder / f"{label}.asserts.jsonl", "hidden", options.sandbox
+        )
+        pairs = list(zip(lines, others, strict=True))
+        changed = [(calls, asserts) for calls, asserts in pairs if calls["outcome"] != asserts["outcome"]]
+        for calls, asserts in changed:
+            print(f"  {calls['problem_id']} {calls['model']}: calls {told(calls)}; asserts {told(asserts)}")
+        crossed = sum((calls["outcome"] == "passed") != (asserts["outcome"] == "passed") for calls, asserts in changed)
+        counts = f"{crossed} of {len(pairs)} pass by one alone, {len(changed)} differ in their outcome"
+        print(f"{label}: calls and asserts: {counts}", flush=True)
+
+
+def told(line: dict[str, Any]) -> str:
+    """A verdict in a few words."""
+    if line["outcome"] is None:
+        return str(line.get("fault") or line.get("left_out"))
+    for test in line["tests"]:
+        if test["outcome"] != "passed":
+            words = f"{test['id']} got {test['got'][-120:]!r} expected {test['expected'][:80]!r}"
+            return f"{line['outcome']} {line['detail']} {words}"
+    return str(line["outcome"])
 
 
 async def main() -> int:
-    """Judge the sample and print what differs."""
+    """Judge the sets and print what differs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="*", default=["ldb_seeds"])
+    parser.add_argument("sets", nargs="*", default=[*FILES, *STORED], metavar="SET")
     parser.add_argument("--data", type=Path, default=DATA)
-    parser.add_argument("--every", type=int, default=7)
-    parser.add_argument("--sandbox", default="local")
+    parser.add_argument("--sandbox", default="docker")
+    parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--asserts", action="store_true")
+    parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    suites = {
-        "humaneval": graded("humaneval", options.data / "humaneval" / "HumanEval.jsonl.gz"),
-        "mbpp": graded("mbpp", options.data / "mbpp" / "mbpp.jsonl.gz"),
-    }
-    lanes = os.cpu_count() or 1
-    sandbox = open_sandbox(options.sandbox, lanes=lanes)
-    print((await sandbox.start())["isolation"])
-    free = asyncio.Semaphore(lanes)
-
-    async def verdict(record: dict[str, Any]) -> SuiteVerdict:
-        problem, suite = suites[record["benchmark"]][record["task_number"]]
-        found = extract(f"```\n{record['codes'][-1]}\n```", problem)
-        program = f"{IMPORTS}{problem.prelude}\n{found.code or record['codes'][-1]}"
-        async with free:
-            return judge(suite, await sandbox.execute(Job("python", program, suite.tests, problem.limits)))
-
-    try:
-        for name in options.files:
-            sample = records(options.data / "llm_outputs" / f"{name}.jsonl.gz", options.every)
-            began = time.perf_counter()
-            verdicts = await asyncio.gather(*map(verdict, sample))
-            pairs = list(zip(sample, verdicts, strict=True))
-            differ = [(record, ours) for record, ours in pairs if record["passed"] != (ours.outcome == "passed")]
-            for record, ours in differ:
-                first = next((test for test in ours.tests if test.outcome != "passed"), None)
-                told = f"{first.test} got {first.got[-200:]!r} expected {first.expected[:80]!r}" if first else ""
-                who = f"{record['task_id']} {record['model']}"
-                print(f"  {who}: stored {record['passed']}, here {ours.outcome} {ours.detail} {told}")
-            seconds = time.perf_counter() - began
-            print(f"{name}: {len(sample) - len(differ)} of {len(sample)} agree, {seconds:.0f} s")
-    finally:
-        await sandbox.close()
+    unknown = set(options.sets) - {*FILES, *STORED}
+    if unknown:
+        parser.error(f"unknown sets {', '.join(sorted(unknown))}; known: {', '.join([*FILES, *STORED])}")
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = options.out or Path(scratch)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in options.sets:
+            for workload in [name] if name in FILES else list(FILES)[:4]:
+                await study(options, name, workload, folder)
     return 0
 
 

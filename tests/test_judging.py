@@ -122,6 +122,29 @@ def test_suites(tmp_path: Path, problems: Path, sandbox: str) -> None:
     assert totals == {"visible": ("passed", 1, 1), "hidden": ("failed", 0, 2), "all": ("failed", 1, 3)}
 
 
+def test_up_to_the_first_failure(tmp_path: Path, sandbox: str) -> None:
+    tests = [{"args": [n], "value": n} for n in range(7)]
+    data = programs(tmp_path, {"id": "same", "statement": "f", "entry_point": "f", "hidden": tests}).rename(
+        tmp_path / "problems.jsonl"
+    )
+    codes = {
+        "def f(n):\n    return n": ("passed", 7, 7),
+        "def f(n):\n    return n if n < 3 else [][0] if n > 3 else -1": ("failed", 3, 4),
+        "def f(n):\n    return -n if n else [][0]": ("runtime_error", 0, 1),
+        "def f(n):": ("compile_error", 0, 1),
+    }
+    file = programs(tmp_path, *({"problem_id": "same", "code": code} for code in codes))
+    settings: dict[str, Any] = {"workload": "jsonl", "data": data, "sandbox": sandbox}
+    agentloop.judge_programs(file, tmp_path / "cut.jsonl", **settings, first_failure=True)
+    agentloop.judge_programs(file, tmp_path / "whole.jsonl", **settings)
+    cut, whole = lines(tmp_path / "cut.jsonl"), lines(tmp_path / "whole.jsonl")
+    assert [(line["outcome"], line["passed"], len(line["tests"])) for line in cut] == list(codes.values())
+    assert [(line["outcome"], line["detail"], line["total"]) for line in cut] == [
+        (line["outcome"], line["detail"], 7) for line in whole
+    ]
+    assert [len(line["tests"]) for line in whole] == [7] * 4
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -184,15 +207,17 @@ def test_it_goes_on_where_it_was_cut(tmp_path: Path, problems: Path, sandbox: st
 
     before = out.read_bytes()
     for other, said in [
-        ([records[1], records[0]], "line 1: it judges another program than line 1"),
+        ([records[1], records[0]], "line 1: its program is not what line 1 of the programs asks"),
         (records[:3], "line 4: there are more verdicts than programs"),
     ]:
         with pytest.raises(UserError, match=said):
             agentloop.judge_programs(programs(tmp_path, *other), out, **settings)
-    with pytest.raises(UserError, match="another suite"):
+    with pytest.raises(UserError, match="its suite is not"):
         agentloop.judge_programs(programs(tmp_path, *records), out, **settings, suite="all")
+    with pytest.raises(UserError, match="its first_failure is not"):
+        agentloop.judge_programs(programs(tmp_path, *records), out, **settings, first_failure=True)
     problems.write_text(problems.read_text().replace('"value": 6', '"value": 7'))
-    with pytest.raises(UserError, match="another problem"):
+    with pytest.raises(UserError, match="its problem is not"):
         agentloop.judge_programs(programs(tmp_path, *records), out, **settings)
     assert out.read_bytes() == before
 

@@ -36,6 +36,9 @@ def judge(
     validated: Annotated[Path | None, typer.Option(metavar="FILE", help="What `agentloop validate` wrote.")] = None,
     sandbox: SANDBOX = "auto",
     jobs: JOBS = 2,
+    first_failure: Annotated[
+        bool, typer.Option("--first-failure", help="Run no test after the first that a program does not pass.")
+    ] = False,
     quiet: QUIET = False,
 ) -> None:
     """Judge stored programs without a model.
@@ -67,7 +70,15 @@ def judge(
         )
         judged = interruptible(
             judge_programs(
-                problems, programs, out, suite=name, sandbox=opened, jobs=jobs, left_out=left_out, observer=observer
+                problems,
+                programs,
+                out,
+                suite=name,
+                sandbox=opened,
+                jobs=jobs,
+                first_failure=first_failure,
+                left_out=left_out,
+                observer=observer,
             )
         )
     if judged is None:

@@ -21,7 +21,7 @@ ENDINGS = {
     "a file that is not closed": "out = open(1, 'w', closefd=False)\nout.write('a')",
     "a wrapper that is not flushed": "import io, sys\nout = io.TextIOWrapper(sys.stdout.buffer)\nout.write('a')",
     "a replaced stdout": "import sys\nprint('a')\nsys.stdout = open(1, 'w', closefd=False)\nprint('b')",
-    "a stdout for a while": "import io, sys\nsys.stdout = io.StringIO()\nprint('a')\nsys.stdout = sys.__stdout__\nprint('b')",
+    "a stdout for a while": "import io, sys\nsys.stdout = io.StringIO()\nprint(1)\nsys.stdout = sys.__stdout__\nprint(2)",
     "a stdout for ever": "import io, sys\nprint('a')\nsys.stdout = io.StringIO()\nprint('b')",
     "no stdout": "import sys\nprint('a')\nsys.stdout = None\nprint('b')",
     "a closed stdout": "import sys\nprint('a')\nsys.stdout.close()",
@@ -31,9 +31,9 @@ ENDINGS = {
     "a last word in a ring": "class A:\n    def __del__(self):\n        print('a')\na = A()\na.a = a",
     "a generator's last word": "def g():\n    try:\n        yield\n    finally:\n        print('a')\nx = g()\nnext(x)",
     "a finalizer": "import weakref\nclass A: pass\na = A()\nweakref.finalize(a, print, 'a')",
-    "a thread that is waited for": "import threading, time\nt = threading.Thread(target=lambda: (time.sleep(.05), print('a')))\nt.start()",
-    "a thread that is not": "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\nprint('a')",
-    "a pool that is left": "from concurrent.futures import ThreadPoolExecutor\nThreadPoolExecutor(2).submit(print, 'a')",
+    "a thread that is waited for": "from threading import Timer\nTimer(0.05, print, ['a']).start()",
+    "a thread that is not": "from threading import Timer\nt = Timer(60, print)\nt.daemon = True\nt.start()\nprint('a')",
+    "a pool that is left": "from concurrent import futures\nfutures.ThreadPoolExecutor(2).submit(print, 'a')",
     "a thread's failure": "import threading\nthreading.Thread(target=lambda: 1 / 0).start()\nprint('a')",
     "sys.exit()": "import sys\nprint('a')\nsys.exit()",
     "sys.exit(3)": "import sys\nsys.exit(3)",
@@ -51,7 +51,7 @@ ENDINGS = {
     "os._exit": "import os\nprint('a')\nos._exit(5)",
     "a signal": "import os, signal\nprint('a', flush=True)\nos.kill(os.getpid(), signal.SIGTERM)",
     "an abort": "import os\nos.abort()",
-    "a child that ends like it": "import os, sys\nprint('a', flush=True)\npid = os.fork()\nif pid == 0:\n    print('b')\n    sys.exit(3)\nos.waitpid(pid, 0)\nprint('c')",
+    "a child that ends like it": "import os, sys\nif os.fork() == 0:\n    print('b')\n    sys.exit(3)\nos.wait()\nprint('c')",
 }  # fmt: skip
 
 
@@ -59,9 +59,7 @@ def bare(folder: Path, program: str) -> tuple[int, str]:
     """Exit status (negative: the signal) and output of the program, a text of ours, under the interpreter itself."""
     (folder / "main.py").write_text(program)
     # -I would also drop what -S does not load: exit and quit come from site, which this one needs for "exit()".
-    done = subprocess.run(  # noqa: PLW1510
-        [sys.executable, "-s", "-B", "main.py"], cwd=folder, env={}, capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-s", "-B", "main.py"], cwd=folder, env={}, capture_output=True, text=True)
     return done.returncode, done.stdout
 
 

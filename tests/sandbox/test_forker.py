@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from agentloop.errors import SandboxError
 from agentloop.sandbox import judge, local
 from agentloop.sandbox.lane import LINE_LIMIT, Lane
 from agentloop.sandbox.languages import execution, wire_job

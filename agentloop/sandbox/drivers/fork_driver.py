@@ -15,7 +15,7 @@ FAR = 32
 
 
 def stand_ready(door):
-    """Fork for each byte on descriptor 3. Returns in the forks only, and there when it is known what to run: its arguments.
+    """Fork for each byte on descriptor 3. Returns in the forks only, once they know what to run: its arguments.
 
     This process never holds anything of a job, and loads only what the interpreter itself needs.
     """

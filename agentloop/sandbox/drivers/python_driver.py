@@ -327,7 +327,7 @@ def main(mode, folder, name=""):
     if mode == "build":
         return build(folder)
     channel, path, stage, status = descriptor(b"AGENTLOOP_CHANNEL"), folder + "/main.py", "compile", None
-    requests = open(descriptor(b"AGENTLOOP_CALLS"), encoding="utf-8") if mode == "serve" else None
+    requests = descriptor(b"AGENTLOOP_CALLS") if mode == "serve" else None
     if mode in ("call", "script"):
         request = parse(sys.stdin.read())
         name = request["function"]
@@ -360,7 +360,7 @@ def main(mode, folder, name=""):
         send(channel, judged(request["code"], module))
     else:
         send(channel, '{"ready":true}')
-        for line in requests:
+        for line in open(requests, encoding="utf-8"):  # noqa: SIM115
             send(channel, answer(module.__dict__[name], parse(line), changes=True))
     for file in (sys.stdout, sys.stderr):
         try:
