@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from agentloop.errors import UserError
 from agentloop.packing import Blobs
 from agentloop.snapshot import connect
+from agentloop.state import branch_order
 from agentloop.store import FILE, MIGRATIONS, read_manifest, read_transitions
 
 if TYPE_CHECKING:
@@ -278,7 +279,7 @@ def _outline(rows: Mapping[Place, dict[str, Any]]) -> Outline:
         if "submitted" in update:
             ends.append((_depth(path), -number, update))
         outline.stop_reason = update.get("stop_reason") or outline.stop_reason
-    outline.steps = [steps[place] for place in sorted(steps, key=_branch_order)]
+    outline.steps = [steps[place] for place in sorted(steps, key=lambda place: (branch_order(place[0]), place[1]))]
     if ends:
         # The trunk has the last word: an inner graph that submits on a branch is not the attempt's end.
         last = min(ends, key=lambda end: end[:2])[2]
@@ -298,10 +299,6 @@ def _step(entry: dict[str, Any], told: bool, uses: list[Use]) -> Step:
         passed=entry["passed"], total=entry["total"], program=entry["code"] is not None, told=told,
         same_program=entry["same_program"] is not None, same_failure=entry["same_failure"] is not None, uses=uses,
     )  # fmt: skip
-
-
-def _branch_order(place: Place) -> tuple[int, str, int]:
-    return len(place[0]), place[0], place[1]
 
 
 def _charge(reply: dict[str, Any]) -> Charge:

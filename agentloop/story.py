@@ -10,6 +10,8 @@ from dataclasses import asdict
 from difflib import unified_diff
 from typing import TYPE_CHECKING, Any
 
+from agentloop.state import branch_order
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -91,7 +93,7 @@ def _in_order(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     for row in rows:
         branches.setdefault(row["path"], []).append(row)
     trunk = branches.pop("", [])
-    waiting = sorted(branches.items(), key=lambda item: (len(item[0]), item[0]))
+    waiting = sorted(branches.items(), key=lambda item: branch_order(item[0]))
     for row in trunk:
         for path, inner in list(waiting):
             if inner[0]["at"] < row["at"]:
