@@ -11,6 +11,7 @@ from difflib import unified_diff
 from typing import TYPE_CHECKING, Any
 
 from agentloop.state import branch_order
+from agentloop.types import STOP_REASONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -156,9 +157,7 @@ def tell(data: dict[str, Any], *, full: bool = False) -> Iterator[tuple[str, str
 def _state(data: dict[str, Any]) -> str:
     if data["attempt"]["status"] != "done":
         return f"not done ({data['attempt']['status']})"
-    return (
-        f"ended: {'visible suite passed' if data['stop_reason'] == 'passed' else data['stop_reason'].replace('_', ' ')}"
-    )
+    return f"ended: {STOP_REASONS.get(data['stop_reason'], data['stop_reason'])}"
 
 
 def _tell(event: Event, prompts: list[str], full: bool) -> Iterator[tuple[str, str]]:

@@ -8,7 +8,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from agentloop.types import NO_VISIBLE_SUITE, OUTCOMES
+from agentloop.types import NO_VISIBLE_SUITE, OUTCOMES, STOP_REASONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,14 +18,6 @@ if TYPE_CHECKING:
 WIDTH = 100
 """Columns where the output is no terminal."""
 ORACLE = "ORACLE"
-STOPS = {
-    "passed": "visible suite passed",
-    "budget": "iterations used up",
-    "repeat": "the same program came back",
-    NO_VISIBLE_SUITE: "no visible suite",
-    "no_candidate": "no program at all",
-}
-"""Stop reasons for people; a strategy may have others, shown as they are."""
 
 Row = dict[str, Any]
 
@@ -152,7 +144,7 @@ def _effort(rows: list[Row]) -> Table:
 def _stops(rows: list[Row]) -> Table:
     table = _table(("strategy", "left"), ("why attempts ended", "left"))
     for row in rows:
-        reasons = [f"{STOPS.get(reason, reason)} {count}" for reason, count in row["stop_reasons"].items()]
+        reasons = [f"{STOP_REASONS.get(reason, reason)} {count}" for reason, count in row["stop_reasons"].items()]
         table.add_row(_name(row), ", ".join(reasons))
     return table
 
