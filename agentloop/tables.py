@@ -46,6 +46,9 @@ def _parts(data: dict[str, Any], short: bool) -> Iterator[RenderableType]:
     for model in models:
         rows = [row for row in data["rows"] if row["model"] == model]
         yield Text(f"\nmodel {model}", style="bold")
+        if not any(row["attempts"]["done"] for row in rows):
+            yield Text("no attempt is done yet")
+            continue
         yield _correctness(rows)
         if not short:
             yield Text()
@@ -55,12 +58,14 @@ def _parts(data: dict[str, Any], short: bool) -> Iterator[RenderableType]:
             yield Text()
             yield _stops(rows)
     yield Text()
-    yield from (Text(line, style="dim") for line in _legend(data["rows"], short))
+    if any(row["attempts"]["done"] for row in data["rows"]):
+        yield from (Text(line, style="dim") for line in _legend(data["rows"], short))
     yield from (Text(line, style="yellow") for line in _warnings(data))
     money = data["paid"]
     price = "no price known" if money["cost"] is None else _dollars(money)
     replies = "reply" if money["replies"] == 1 else "replies"
-    yield Text(f"\npaid in all: {money['tokens']:,} tokens in {money['replies']:,} {replies}, {price}")
+    paid = f"{money['tokens']:,} tokens in {money['replies']:,} {replies}, {price}" if money["replies"] else "nothing"
+    yield Text(f"\npaid in all: {paid}")
     commands = [*(["report"] if short else []), "list", "show"]
     for number, command in enumerate(commands):  # one a line: a narrow terminal would break them anywhere
         more = " ATTEMPT" if command == "show" else ""
