@@ -59,7 +59,8 @@ def test_show_template_and_sandbox(cli: Cli) -> None:
     text = cli("show", "template", "default/failed").stdout
     assert "fields" in text
     assert "{{ test }}" in text
-    assert "docker" in cli("show", "sandbox", "docker").stdout
+    assert 'backend = "docker"' in cli("show", "sandbox", "docker").stdout
+    assert cli("show", "sandbox", "auto").stdout.startswith("auto: docker where an engine answers")
 
 
 def test_a_new_strategy_with_a_new_template_runs_as_it_is(study: Path, cli: Cli) -> None:
