@@ -473,7 +473,7 @@ async def test_machines_of_a_killed_owner_are_removed_and_no_others(server: Serv
 
 async def test_doctor_tells(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     def line() -> tuple[bool, str]:
-        (check,) = [check for check in checks() if check.name == "e2b"]
+        check = next(check for check in checks() if check.name == "e2b")
         return check.ok, check.text
 
     ok, text = await asyncio.to_thread(line)
