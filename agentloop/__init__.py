@@ -55,14 +55,12 @@ def judge_programs(
     import asyncio
     from pathlib import Path
 
-    from agentloop import judging, validation, workloads
+    from agentloop import judging
     from agentloop import sandbox as sandboxes
     from agentloop.catalog import sandbox_spec
+    from agentloop.validation import load_sound
 
-    problems, left_out = workloads.load(workload, Path(data) if data else None), {}
-    if validated:
-        found = validation.read(Path(validated))
-        problems, left_out = validation.apply(found, problems, Path(validated)), found.quarantined
+    problems, left_out, _ = load_sound(workload, Path(data) if data else None, Path(validated) if validated else None)
     opened = sandboxes.open_sandbox(sandbox_spec(sandbox, Path.cwd()), lanes=jobs)
     work = judging.judge_programs(
         problems,

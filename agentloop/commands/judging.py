@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
     from agentloop.judging import Judged
 
-T = TypeVar("T")
 DATA = Annotated[Path | None, typer.Option(metavar="PATH", help="The data file, where the set is not in a package.")]
 SANDBOX = Annotated[str, typer.Option(metavar="NAME", help="auto, docker, local, local-reduced or a profile.")]
 JOBS = Annotated[int, typer.Option(metavar="N", min=1, help="Programs that run at once.")]
@@ -47,10 +44,10 @@ def judge(
 
     with watch(quiet) as observer:
         from agentloop.catalog import sandbox_spec
+        from agentloop.commands.interrupt import interruptible
         from agentloop.judging import SUITES, judge_programs
         from agentloop.sandbox import open_sandbox
-        from agentloop.validation import apply, read
-        from agentloop.workloads import load
+        from agentloop.validation import load_sound
 
         name = next((known for known in SUITES if known == suite), None)
         if name is None:
@@ -58,10 +55,7 @@ def judge(
 
             raise unknown_name("suite", suite, SUITES)
         observer.event("phase", text=f"checking {programs}")
-        problems, left_out = load(workload, data), {}
-        if validated is not None:
-            found = read(validated)
-            problems, left_out = apply(found, problems, validated), found.quarantined
+        problems, left_out, _ = load_sound(workload, data, validated)
         opened = open_sandbox(
             sandbox_spec(sandbox, Path.cwd()), lanes=jobs, progress=lambda text: observer.event("phase", text=text)
         )
@@ -96,6 +90,7 @@ def validate(
 
     with watch(quiet) as observer:
         from agentloop.catalog import sandbox_spec
+        from agentloop.commands.interrupt import interruptible
         from agentloop.fetch import cache_dir
         from agentloop.sandbox import open_sandbox
         from agentloop.validation import validate as work
@@ -125,24 +120,6 @@ def validate(
     print(f"{path}: {sound} of {found.problems} problems are sound, {len(found.unproven)} have no reference")
     if found.faults:
         raise typer.Exit(3)
-
-
-def interruptible(work: Coroutine[Any, Any, T]) -> T | None:
-    """Run it; on Ctrl-C, SIGTERM or a closed terminal it is cancelled, cleans up, and the answer is None."""
-    import asyncio
-    import signal
-
-    async def main() -> T | None:
-        loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # ignored under nohup: then it goes on
-                loop.add_signal_handler(number, task.cancel)
-        try:
-            return await task
-        except asyncio.CancelledError:
-            return None
-
-    return asyncio.run(main())
 
 
 def _end(judged: Judged, out: Path) -> None:
