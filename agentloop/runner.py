@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from agentloop.attempt import Means
 from agentloop.budget import Ceilings
 from agentloop.context import Speaker
-from agentloop.errors import AgentloopError, Cancelled, Divergence, Fault, UserError, innermost
+from agentloop.errors import IN_A_ROW, AgentloopError, Cancelled, Divergence, Fault, UserError, innermost
 from agentloop.hashing import digest
 from agentloop.journal import Journal
 from agentloop.manifest import copy_files, live_manifest, merge, model_params, plan_manifest
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from agentloop.protocols import Model, Sandbox
     from agentloop.types import Problem, Reply
 
-IN_A_ROW = 8
-"""So many faults without one finished attempt between them: the infrastructure is down, go on no further."""
 ROOM = 32 * 2**20
 """Free bytes that a run directory must have at the start."""
 
