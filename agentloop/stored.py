@@ -106,9 +106,7 @@ class Output:
             end += len(line) if line.endswith(b"\n") else 0
         self._file.truncate(end)
 
-    def kept(
-        self, entries: Iterator[Entry], problems: Mapping[str, str], suite: str
-    ) -> Iterator[tuple[Entry, Json]]:
+    def kept(self, entries: Iterator[Entry], problems: Mapping[str, str], suite: str) -> Iterator[tuple[Entry, Json]]:
         """Every line that is there with the stored program that it judges, taken from `entries`.
 
         `problems`: id -> digest of the problem as it is judged. Raises `UserError` at the first that does not fit.
