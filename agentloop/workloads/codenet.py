@@ -13,14 +13,12 @@ from pathlib import Path
 from agentloop.errors import UserError
 from agentloop.plain import cap
 from agentloop.types import Problem, Suite, Test
-from agentloop.workloads.records import Record, field, read_records
+from agentloop.workloads.records import Record, data_file, field, read_records
 
 
 def load(data: Path | None) -> list[Problem]:
     """All problems, in the order of the file. Raises `UserError` for bad data or none."""
-    if data is None:
-        raise UserError("workload codenet needs its data file: --data PROBLEMS.jsonl")
-    return [_problem(place, record) for place, record in read_records(data)]
+    return [_problem(place, record) for place, record in read_records(data_file("codenet", data, "PROBLEMS.jsonl"))]
 
 
 def _problem(place: str, record: Record) -> Problem:
