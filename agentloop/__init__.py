@@ -56,18 +56,18 @@ def judge_programs(
     from pathlib import Path
 
     from agentloop import judging
-    from agentloop import sandbox as sandboxes
-    from agentloop.catalog import sandbox_spec
+    from agentloop.preflight import opened
+    from agentloop.progress import Quiet
     from agentloop.validation import load_sound
 
     problems, left_out, _ = load_sound(workload, Path(data) if data else None, Path(validated) if validated else None)
-    opened = sandboxes.open_sandbox(sandbox_spec(sandbox, Path.cwd()), lanes=jobs)
+    observer = observer or Quiet()
     work = judging.judge_programs(
         problems,
         Path(programs),
         Path(out),
         suite=suite,
-        sandbox=opened,
+        sandbox=opened(sandbox, Path.cwd(), jobs, observer),
         jobs=jobs,
         left_out=left_out,
         observer=observer,

@@ -66,7 +66,6 @@ class Step:
     path: str
     index: int
     outcome: str
-    detail: str
     passed: int
     total: int
     program: bool
@@ -155,22 +154,23 @@ class Reading:
         """An attempt's transitions with all their texts, in order of step and branch."""
         return list(read_transitions(self._db, self._blobs, attempt).values())
 
-    def grades(self, attempt: int, suite: str = "hidden") -> dict[Place, Grade]:
-        """The verdicts of a suite on an attempt's candidates."""
+    def grades(self, attempt: int) -> dict[Place, Grade]:
+        """The hidden suite's verdicts on an attempt's candidates."""
         found = {}
         for path, index, outcome, detail, passed, total, data in self._db.execute(
-            "SELECT path, candidate, outcome, detail, passed, total, data FROM grades WHERE attempt=? AND suite=?",
-            (attempt, suite),
+            "SELECT path, candidate, outcome, detail, passed, total, data FROM grades "
+            "WHERE attempt=? AND suite='hidden'",
+            (attempt,),
         ):
             tests = self._light.unpack(data)["tests"]
             trust = any(test.get("trust") == "in_process" for test in tests)
             found[path, index] = Grade(outcome, detail, passed, total, trust)
         return found
 
-    def grade_tests(self, attempt: int, place: Place, suite: str = "hidden") -> list[dict[str, Any]]:
+    def grade_tests(self, attempt: int, place: Place) -> list[dict[str, Any]]:
         """The test verdicts behind a grade."""
         row = self._db.execute(
-            "SELECT data FROM grades WHERE attempt=? AND path=? AND candidate=? AND suite=?", (attempt, *place, suite)
+            "SELECT data FROM grades WHERE attempt=? AND path=? AND candidate=? AND suite='hidden'", (attempt, *place)
         ).fetchone()
         return list(self._blobs.unpack(row[0])["tests"]) if row else []
 
@@ -295,7 +295,7 @@ def _depth(path: str) -> int:
 
 def _step(entry: dict[str, Any], told: bool, uses: list[Use]) -> Step:
     return Step(
-        path=entry["path"], index=entry["index"], outcome=entry["outcome"], detail=entry["detail"],
+        path=entry["path"], index=entry["index"], outcome=entry["outcome"],
         passed=entry["passed"], total=entry["total"], program=entry["code"] is not None, told=told,
         same_program=entry["same_program"] is not None, same_failure=entry["same_failure"] is not None, uses=uses,
     )  # fmt: skip

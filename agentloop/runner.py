@@ -269,16 +269,10 @@ def _check_room(directory: Path) -> None:
 
 
 async def _start_sandbox(stack: AsyncExitStack, plan: Plan, observer: Observer) -> tuple[Sandbox, dict[str, Any]]:
-    from agentloop.catalog import sandbox_spec
-    from agentloop.preflight import start
-    from agentloop.sandbox import open_sandbox
+    from agentloop.preflight import opened, start
 
     observer.event("phase", text=f"starting sandbox {plan.experiment.sandbox}")
-    sandbox = open_sandbox(
-        sandbox_spec(plan.experiment.sandbox, plan.base),
-        lanes=plan.experiment.jobs,
-        progress=lambda line: observer.event("phase", text=f"sandbox: {line}"),
-    )
+    sandbox = opened(plan.experiment.sandbox, plan.base, plan.experiment.jobs, observer)
     stack.push_async_callback(sandbox.close)
     environment = await start(sandbox, {problem.language for problem in plan.problems})
     observer.event("notice", text=f"sandbox: {environment['isolation']}")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from agentloop.judging import Judged
 
 DATA = Annotated[Path | None, typer.Option(metavar="PATH", help="The data file, where the set is not in a package.")]
-SANDBOX = Annotated[str, typer.Option(metavar="NAME", help="auto, docker, local, local-reduced or a profile.")]
+SANDBOX = Annotated[str, typer.Option(metavar="NAME", help="auto, docker, local, local-reduced, e2b, a profile.")]
 JOBS = Annotated[int, typer.Option(metavar="N", min=1, help="Programs that run at once.")]
 QUIET = Annotated[bool, typer.Option("--quiet", help="Print the last line only.")]
 
@@ -43,10 +43,9 @@ def judge(
     from agentloop.progress import watch
 
     with watch(quiet) as observer:
-        from agentloop.catalog import sandbox_spec
         from agentloop.commands.interrupt import interruptible
         from agentloop.judging import SUITES, judge_programs
-        from agentloop.sandbox import open_sandbox
+        from agentloop.preflight import opened
         from agentloop.validation import load_sound
 
         name = next((known for known in SUITES if known == suite), None)
@@ -56,14 +55,17 @@ def judge(
             raise unknown_name("suite", suite, SUITES)
         observer.event("phase", text=f"checking {programs}")
         problems, left_out, _ = load_sound(workload, data, validated)
-        opened = open_sandbox(
-            sandbox_spec(sandbox, Path.cwd()), lanes=jobs, progress=lambda text: observer.event("phase", text=text)
+        work = judge_programs(
+            problems,
+            programs,
+            out,
+            suite=name,
+            sandbox=opened(sandbox, Path.cwd(), jobs, observer),
+            jobs=jobs,
+            left_out=left_out,
+            observer=observer,
         )
-        judged = interruptible(
-            judge_programs(
-                problems, programs, out, suite=name, sandbox=opened, jobs=jobs, left_out=left_out, observer=observer
-            )
-        )
+        judged = interruptible(work)
     if judged is None:
         print(f"{out}: interrupted; run again to go on")
         raise typer.Exit(3)
@@ -89,20 +91,17 @@ def validate(
     from agentloop.progress import watch
 
     with watch(quiet) as observer:
-        from agentloop.catalog import sandbox_spec
         from agentloop.commands.interrupt import interruptible
         from agentloop.fetch import cache_dir
-        from agentloop.sandbox import open_sandbox
-        from agentloop.validation import validate as work
+        from agentloop.preflight import opened
+        from agentloop.validation import validate as references
         from agentloop.validation import write
         from agentloop.workloads import load
 
         observer.event("phase", text=f"reading {workload}")
         problems = load(workload, data)
-        opened = open_sandbox(
-            sandbox_spec(sandbox, Path.cwd()), lanes=jobs, progress=lambda text: observer.event("phase", text=text)
-        )
-        found = interruptible(work(problems, sandbox=opened, jobs=jobs, observer=observer))
+        where = opened(sandbox, Path.cwd(), jobs, observer)
+        found = interruptible(references(problems, sandbox=where, jobs=jobs, observer=observer))
     if found is None:
         print("interrupted: nothing is written")
         raise typer.Exit(3)
