@@ -203,6 +203,11 @@ class Reading:
             found[int(row)] = Sizes(len(problem["visible"]["tests"]), len(problem["hidden"]["tests"]))
         return found
 
+    def languages(self) -> set[str]:
+        """The languages of the run's problems."""
+        rows = self._db.execute("SELECT data FROM problems")
+        return {self._light.unpack(data)["language"] for (data,) in rows}
+
     def problem_names(self) -> list[str]:
         """The run's problems by name, in the order in which they came."""
         return [name for (name,) in self._db.execute("SELECT problem FROM problems ORDER BY id")]
