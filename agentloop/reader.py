@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from agentloop.errors import UserError
 from agentloop.packing import Blobs
 from agentloop.snapshot import connect
-from agentloop.state import branch_order
+from agentloop.state import place_order
 from agentloop.store import FILE, MIGRATIONS, read_manifest, read_transitions
 
 if TYPE_CHECKING:
@@ -284,7 +284,7 @@ def _outline(rows: Mapping[Place, dict[str, Any]]) -> Outline:
         if "submitted" in update:
             ends.append((_depth(path), -number, update))
         outline.stop_reason = update.get("stop_reason") or outline.stop_reason
-    outline.steps = [steps[place] for place in sorted(steps, key=lambda place: (branch_order(place[0]), place[1]))]
+    outline.steps = [steps[place] for place in sorted(steps, key=place_order)]
     if ends:
         # The trunk has the last word: an inner graph that submits on a branch is not the attempt's end.
         last = min(ends, key=lambda end: end[:2])[2]

@@ -14,6 +14,11 @@ def branch_order(path: str) -> tuple[int, str]:
     return len(path), path
 
 
+def place_order(place: tuple[str, int]) -> tuple[tuple[int, str], int]:
+    """Sorts candidates by their (branch path, index)."""
+    return branch_order(place[0]), place[1]
+
+
 def best_visible(ranks: Sequence[tuple[bool, int, bool]]) -> int:
     """Which candidate is submitted, of one or more in order of generation: the place of its rank.
 

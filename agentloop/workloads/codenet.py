@@ -26,7 +26,7 @@ def _problem(place: str, record: Record) -> Problem:
     if not records:
         raise UserError(f"{place}: field 'unit_tests' is empty: there is nothing to judge by")
     shown = 1 if len(records) > 1 else 0
-    tests = [_test(place, test, f"{'v' if index < shown else 'h'}", index) for index, test in enumerate(records)]
+    tests = [_test(place, test, "v" if index < shown else "h", index) for index, test in enumerate(records)]
     references = [
         field(place, each, "code", str)
         for each in record.get("references") or []
