@@ -56,21 +56,19 @@ def judge_programs(
     import asyncio
     from pathlib import Path
 
-    from agentloop import judging, validation, workloads
-    from agentloop import sandbox as sandboxes
-    from agentloop.catalog import sandbox_spec
+    from agentloop import judging
+    from agentloop.preflight import opened
+    from agentloop.progress import Quiet
+    from agentloop.validation import load_sound
 
-    problems, left_out = workloads.load(workload, Path(data) if data else None), {}
-    if validated:
-        found = validation.read(Path(validated))
-        problems, left_out = validation.apply(found, problems, Path(validated)), found.quarantined
-    opened = sandboxes.open_sandbox(sandbox_spec(sandbox, Path.cwd()), lanes=jobs)
+    problems, left_out, _ = load_sound(workload, Path(data) if data else None, Path(validated) if validated else None)
+    observer = observer or Quiet()
     work = judging.judge_programs(
         problems,
         Path(programs),
         Path(out),
         suite=suite,
-        sandbox=opened,
+        sandbox=opened(sandbox, Path.cwd(), jobs, observer),
         jobs=jobs,
         first_failure=first_failure,
         left_out=left_out,

@@ -10,7 +10,9 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
+from agentloop.context import LoopContext
 from agentloop.errors import Divergence, JournalMiss, UserError
+from agentloop.grader import grade
 from agentloop.hashing import canonical
 
 if TYPE_CHECKING:
@@ -18,8 +20,12 @@ if TYPE_CHECKING:
 
     from langgraph.graph.state import CompiledStateGraph
 
-    from agentloop.context import LoopContext
+    from agentloop.context import Speaker
+    from agentloop.journal import Journal
+    from agentloop.planning import PlannedStrategy
+    from agentloop.protocols import Sandbox
     from agentloop.state import Candidate
+    from agentloop.types import Problem, SuiteVerdict
 
 Row = dict[str, Any]
 """A transition: path, step, node, edge, reason, data {"update", "used"}, at (Unix seconds), seconds."""
@@ -37,6 +43,38 @@ class Drive:
     candidates: dict[tuple[str, int], Candidate] = field(default_factory=dict)
     submitted: dict[str, Any] | None = None
     stop_reason: str = ""
+
+
+@dataclass(frozen=True)
+class Means:
+    """What attempts are driven with. In a replay there are no models, and no sandbox unless programs run again."""
+
+    journal: Journal
+    speakers: Mapping[str, Speaker]
+    """By label of the model."""
+    sandbox: Sandbox | None
+    environment: str
+    """The environment id."""
+    seed: int
+    """The experiment's."""
+
+    async def drive(
+        self,
+        problem: Problem,
+        model: str,
+        sample: int,
+        strategy: PlannedStrategy,
+        stored: Mapping[tuple[str, int], Row],
+        write: Callable[[Row], None] | None,
+    ) -> Drive:
+        """Drive one attempt, see `drive`."""
+        speakers = {role: self.speakers[name] for role, name in {"solver": model, **strategy.roles}.items()}
+        context = LoopContext(problem, sample, self.seed, speakers, self.journal, self.environment, self.sandbox)
+        return await drive(strategy.graph, context, stored, write, strategy.fuse)
+
+    async def grade(self, problem: Problem, driven: Drive) -> list[tuple[Candidate, SuiteVerdict, str]]:
+        """The hidden verdicts on an attempt's candidates, see `agentloop.grader.grade`."""
+        return await grade(problem, driven.candidates.values(), self.journal, self.environment, self.sandbox)
 
 
 @dataclass

@@ -83,7 +83,7 @@ class LoopContext:
         self._use("reply", key, role)
         return reply
 
-    async def run(self, path: str, program: str) -> tuple[SuiteVerdict, str]:
+    async def run(self, program: str) -> tuple[SuiteVerdict, str]:
         """The visible suite's verdict on a program, and the key of its evidence.
 
         A timeout is run again alone before it is believed. Raises `SandboxError`, `JournalMiss`.

@@ -30,8 +30,9 @@ class Check:
 
 
 def checks() -> Iterator[Check]:
-    """Every sandbox backend, model and data set, one after the other. Never raises, uses no key."""
+    """Every sandbox backend, compiler, model and data set, one after the other. Never raises, uses no key."""
     yield from _sandboxes()
+    yield from _compilers()
     yield from _local_models()
     keys = sorted(name for name in os.environ if name.endswith("_API_KEY"))
     todo = "set the key of your provider (OPENAI_API_KEY, ...), or give --api-base URL of a server"
@@ -55,6 +56,34 @@ def _sandboxes() -> Iterator[Check]:
     why = e2b_service.why_not() or e2b_service.unreachable()
     todo = "only for virtual machines of E2B, which cost money: pip install 'agentloop-lab[e2b]', set E2B_API_KEY"
     yield Check("sandbox", "e2b", not why, why or "a key is set, the service answers", todo)
+
+
+def _compilers() -> Iterator[Check]:
+    """Those that programs find in the local sandbox; the image of docker brings its own."""
+    from agentloop.errors import AgentloopError
+    from agentloop.preflight import toolchains
+    from agentloop.sandbox import local, open_sandbox
+    from agentloop.sandbox.compiled import COMPILED
+
+    level = next((LEVELS[level] for level, why in local.available().items() if not why), None)
+    if level is None:
+        return
+
+    async def look() -> dict[str, tuple[bool, str]]:
+        sandbox = open_sandbox(level, lanes=1)
+        try:
+            await sandbox.start()
+            return await toolchains(sandbox, COMPILED)
+        finally:
+            await sandbox.close()
+
+    try:
+        found = asyncio.run(look())
+    except AgentloopError as error:
+        found = dict.fromkeys(COMPILED, (False, str(error)))
+    for language, (works, text) in found.items():
+        todo = f"for programs in {language}: apt install {COMPILED[language].package} (Debian), or --sandbox docker"
+        yield Check("compiler", f"{language} in {level}", works, text, todo)
 
 
 def _local_models() -> Iterator[Check]:

@@ -18,6 +18,9 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+IN_A_ROW = 8
+"""So many faults without a success between them: the infrastructure is down, go on no further."""
+
 
 class AgentloopError(Exception):
     """Base of all errors that agentloop raises on purpose. `str(error)` is one line fit to be shown."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from agentloop.state import place_order
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -38,6 +40,6 @@ def export(run: Reading) -> Iterator[dict[str, Any]]:
             }
         grades = [
             {"path": path, "candidate": index, **asdict(grade)}
-            for (path, index), grade in sorted(run.grades(attempt.id).items())
+            for (path, index), grade in sorted(run.grades(attempt.id).items(), key=lambda item: place_order(item[0]))
         ]
         yield {"kind": "grades", **who, "status": attempt.status, "hidden": grades}

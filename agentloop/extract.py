@@ -53,11 +53,12 @@ def extract(reply: str, problem: Problem, finish_reason: str = "stop", *, tags_f
     choice = finder.find(text, tags_first) if text.strip() else None
     if choice is None:
         return Extraction(None, "none", _why_none(text, finish_reason))
-    tree = finder.tree(choice.code) if problem.language == "python" else None
+    tree = None
     if problem.language == "python":
+        tree = finder.tree(choice.code)
         broken = tree is None and choice.code not in finder.unread
         cut = broken and (finish_reason == "length" or not choice.closed)
-    else:
+    else:  # nothing here parses it
         cut = finish_reason == "length" and not choice.closed
     added: tuple[str, ...] = ()
     code = choice.code

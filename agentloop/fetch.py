@@ -168,6 +168,7 @@ def _bytes_in(folder: Path) -> int:
     sizes = [0]
     for place, _, names in os.walk(folder):  # unlike glob it bears that pip removes what we look at
         for name in names:
-            with contextlib.suppress(OSError):
-                sizes.append(os.stat(f"{place}/{name}").st_size if name.endswith(".whl") else 0)  # noqa: PTH116
+            if name.endswith(".whl"):
+                with contextlib.suppress(OSError):
+                    sizes.append(Path(place, name).stat().st_size)
     return max(sizes)

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from agentloop.confirm import confirmed, to_first_failure
-from agentloop.errors import SandboxError, UserError
+from agentloop.errors import IN_A_ROW, SandboxError, UserError
 from agentloop.extract import bound_names, extract, with_prelude
 from agentloop.hashing import digest
 from agentloop.preflight import start
@@ -38,8 +38,6 @@ WINDOW = 8
 """So many programs for each lane may be judged, or wait to be written, at a time: a slow one holds up no lane."""
 ROOM = 16 * 2**20
 """Bytes of input lines that may be open at a time (one line may be longer)."""
-IN_A_ROW = 8
-"""So many faults without a verdict between them: the sandbox is down, go on no further."""
 
 
 @dataclass
@@ -91,10 +89,9 @@ async def judge_programs(
     if out.exists() and programs.exists() and out.samefile(programs):
         raise UserError(f"{out} holds the programs: verdicts go to another file")
     suites = {problem.id: _suite(problem, suite) for problem in problems}
-    ids = list(suites)
 
     def entries() -> Generator[Entry, None, None]:
-        for entry in read_entries(programs, suites, ids=ids):
+        for entry in read_entries(programs, suites):
             id = entry.record["problem_id"]
             if not suites[id].tests and id not in left_out:
                 raise UserError(f"{programs} line {entry.number}: problem {id!r} has no {suite} suite to judge by")
@@ -209,7 +206,6 @@ class _Worker:
         if problem.id in self.left_out:
             return {**head, "left_out": self.left_out[problem.id], "judged": judged}
         found = program_of(entry.record, problem)
-        began = time.monotonic()
         suite = self.suites[problem.id]
         verdict, execution = None, None
         async with self.free:
@@ -225,7 +221,7 @@ class _Worker:
                     return {**head, "fault": self._fault(entry, error), "judged": judged}
                 self.in_a_row = 0
         code = {"code": found.code} if entry.record.get("code") is None else {}
-        return {**head, **code, **told(problem, suite, found, verdict, execution, self.environment),
+        return {**head, **code, **verdict_keys(problem, suite, found, verdict, execution, self.environment),
                 "seconds": round(time.monotonic() - began, 4), "judged": judged}  # fmt: skip
 
     def _fault(self, entry: Entry, error: SandboxError) -> str:
@@ -260,7 +256,7 @@ def program_of(record: Mapping[str, Any], problem: Problem) -> Extraction:
     return Extraction(whole, "code", "", added)
 
 
-def told(
+def verdict_keys(
     problem: Problem,
     suite: Suite,
     found: Extraction,

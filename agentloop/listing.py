@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from agentloop.errors import UserError, unknown_name
-from agentloop.types import NO_VISIBLE_SUITE, OUTCOMES
+from agentloop.types import NO_VISIBLE_SUITE, OUTCOMES, STOP_REASONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,13 +62,13 @@ def lines(reading: Reading, chosen: Filter) -> Iterator[str]:
         "model": list(reading.manifest["models"]),
         "sample": [],
         "hidden, first>final": ["runtime_error>runtime_error"],
-        "why it ended": [NO_VISIBLE_SUITE],
+        "why it ended": list(STOP_REASONS.values()),
     }
     widths = tuple(max(map(len, (head, *texts))) for head, texts in names.items())
     yield _line((*names, "visible suite, program by program"), widths)
     for entry in entries:
         hidden = ">".join(filter(None, (entry["first"]["hidden"], entry["final"]["hidden"])))
-        stop = "visible_passed" if entry["stop_reason"] == "passed" else entry["stop_reason"]
+        stop = STOP_REASONS.get(entry["stop_reason"], entry["stop_reason"])
         if entry["status"] != "done":
             stop = entry["fault"] if entry["status"] == "fault" else entry["status"]
         # A fault that a later try made good is worth a word: the attempt is done all the same.

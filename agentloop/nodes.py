@@ -16,7 +16,7 @@ from pydantic import Field
 from agentloop.context import LoopContext
 from agentloop.extract import extract as extract_program
 from agentloop.program import ast_digest, failure_signature
-from agentloop.state import Candidate, LoopState, Message
+from agentloop.state import Candidate, LoopState, Message, best_visible
 from agentloop.types import NO_VISIBLE_SUITE
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def run_visible() -> Node:
         if code is not None:
             candidate["ast"] = ast_digest(code, context.problem.language)
             if context.problem.visible.tests:
-                verdict, candidate["execution"] = await context.run(path, code)
+                verdict, candidate["execution"] = await context.run(code)
                 _classify(candidate, verdict, context.problem)
                 update["charged"] = {"executions": 1}
             else:
@@ -214,8 +214,7 @@ def tell(
 def submit(rule: Submit = "best_visible") -> Node:
     """Choose the submitted candidate.
 
-    "best_visible": the first that passes the visible suite, else most visible tests passed (latest of equals, programs
-    before none), else the latest. "last": the latest (CodeAssay).
+    "best_visible": see `agentloop.state.best_visible`. "last": the latest (CodeAssay).
     """
 
     async def node(state: LoopState, runtime: Runtime[LoopContext]) -> dict[str, Any]:
@@ -241,11 +240,8 @@ def select(candidates: list[Candidate], rule: Submit = "best_visible") -> Candid
         return None
     if rule == "last":
         return candidates[-1]
-    passing = [entry for entry in candidates if entry["outcome"] == "passed"]
-    if passing:
-        return passing[0]
-    ranked = [(entry["passed"], entry["code"] is not None, number) for number, entry in enumerate(candidates)]
-    return candidates[max(ranked)[2]]
+    ranks = [(entry["outcome"] == "passed", entry["passed"], entry["code"] is not None) for entry in candidates]
+    return candidates[best_visible(ranks)]
 
 
 def facts(state: LoopState) -> dict[str, Any]:

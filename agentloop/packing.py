@@ -107,15 +107,6 @@ class Blobs:
         """What stands for an object that was read: a reference's text, else the object itself."""
         return self.get(value["$"]) if len(value) == 1 and "$" in value else value
 
-    def verify(self) -> int:
-        """Read every blob and compare its digest; their number. Raises `AgentloopError` at the first wrong one."""
-        count = 0
-        for blob, address, data in self._db.execute("SELECT id, hash, data FROM blobs"):
-            if hashlib.sha256(_inflate(data)).digest() != address:
-                raise AgentloopError(f"the store is damaged: blob {blob} does not have its digest")
-            count += 1
-        return count
-
 
 def _deflate(raw: bytes) -> bytes:
     packer = zlib.compressobj(9, zlib.DEFLATED, -15, zdict=_DICTIONARY)

@@ -99,7 +99,8 @@ def make_plan(experiment: Experiment, base: Path) -> Plan:
     """Resolve and check everything that can be checked without a model or a sandbox. Raises `UserError`."""
     from agentloop.models import open_model
     from agentloop.sandbox.languages import LANGUAGES
-    from agentloop.workloads import load, select
+    from agentloop.validation import load_sound
+    from agentloop.workloads import select
 
     models = {label(model): model for model in experiment.models}
     if not any(model.solver for model in models.values()):
@@ -119,13 +120,8 @@ def make_plan(experiment: Experiment, base: Path) -> Plan:
     workload = experiment.workload
     data = placed(workload.data, base) if workload.data else None
     name = str(placed(workload.name, base)) if workload.name.endswith(".py") else workload.name
-    loaded, quarantined, validated = load(name, data), {}, ""
-    if workload.validated:
-        from agentloop import validation
-
-        path = placed(workload.validated, base)
-        found = validation.read(path)
-        loaded, quarantined, validated = validation.apply(found, loaded, path), found.quarantined, found.digest()
+    path = placed(workload.validated, base) if workload.validated else None
+    loaded, quarantined, validated = load_sound(name, data, path)
     chosen = select(loaded, workload.problems, workload.every, workload.offset, workload.limit)
     problems = [problem for problem in chosen if problem.id not in quarantined]
     if not problems:

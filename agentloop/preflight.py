@@ -12,9 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agentloop.catalog import sandbox_spec
 from agentloop.errors import UserError
 from agentloop.fetch import cache_dir
 from agentloop.hashing import digest
+from agentloop.sandbox import open_sandbox
 from agentloop.sandbox.compiled import COMPILED
 from agentloop.types import Job, Limits, Suite, Test
 from agentloop.verdict import judge
@@ -22,6 +24,7 @@ from agentloop.verdict import judge
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from agentloop.progress import Observer
     from agentloop.protocols import Sandbox
     from agentloop.types import Execution, Json
 
@@ -71,6 +74,18 @@ def broken(language: str) -> tuple[Job, list[str]]:
     job, _ = probe(language)
     test = replace(job.tests[0], id="compile error")
     return replace(job, program=job.program.rstrip()[:-2] + "(", tests=(test,)), ["compile_error"]
+
+
+def opened(spec: str, base: Path, lanes: int, observer: Observer) -> Sandbox:
+    """The sandbox of a name or a profile (`base`: where a relative path starts), not yet started. Raises `UserError`.
+
+    The observer is told what takes long, such as building an image.
+    """
+    return open_sandbox(
+        sandbox_spec(spec, base),
+        lanes=lanes,
+        progress=lambda line: observer.event("phase", text=f"sandbox: {line}"),
+    )
 
 
 async def start(sandbox: Sandbox, languages: Iterable[str]) -> dict[str, Json]:

@@ -102,7 +102,7 @@ class Tally:
         if self.faults:
             parts.append(f"{self.faults} faults")
         if self.done:
-            seen = ", ".join(f"{outcome or 'none'} {count}" for outcome, count in self.visible.most_common())
+            seen = ", ".join(f"{outcome or 'no suite'} {count}" for outcome, count in self.visible.most_common())
             parts.append(f"{self.suite} suite: {seen}")
         if graded := self.hidden.total() - self.hidden[""]:
             parts.append(f"hidden suite: passed {self.hidden['passed']} of {graded}")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from agentloop.errors import UserError
 from agentloop.packing import Blobs
 from agentloop.snapshot import connect
+from agentloop.state import place_order
 from agentloop.store import FILE, MIGRATIONS, read_manifest, read_transitions
 
 if TYPE_CHECKING:
@@ -65,7 +66,6 @@ class Step:
     path: str
     index: int
     outcome: str
-    detail: str
     passed: int
     total: int
     program: bool
@@ -154,22 +154,23 @@ class Reading:
         """An attempt's transitions with all their texts, in order of step and branch."""
         return list(read_transitions(self._db, self._blobs, attempt).values())
 
-    def grades(self, attempt: int, suite: str = "hidden") -> dict[Place, Grade]:
-        """The verdicts of a suite on an attempt's candidates."""
+    def grades(self, attempt: int) -> dict[Place, Grade]:
+        """The hidden suite's verdicts on an attempt's candidates."""
         found = {}
         for path, index, outcome, detail, passed, total, data in self._db.execute(
-            "SELECT path, candidate, outcome, detail, passed, total, data FROM grades WHERE attempt=? AND suite=?",
-            (attempt, suite),
+            "SELECT path, candidate, outcome, detail, passed, total, data FROM grades "
+            "WHERE attempt=? AND suite='hidden'",
+            (attempt,),
         ):
             tests = self._light.unpack(data)["tests"]
             trust = any(test.get("trust") == "in_process" for test in tests)
             found[path, index] = Grade(outcome, detail, passed, total, trust)
         return found
 
-    def grade_tests(self, attempt: int, place: Place, suite: str = "hidden") -> list[dict[str, Any]]:
+    def grade_tests(self, attempt: int, place: Place) -> list[dict[str, Any]]:
         """The test verdicts behind a grade."""
         row = self._db.execute(
-            "SELECT data FROM grades WHERE attempt=? AND path=? AND candidate=? AND suite=?", (attempt, *place, suite)
+            "SELECT data FROM grades WHERE attempt=? AND path=? AND candidate=? AND suite='hidden'", (attempt, *place)
         ).fetchone()
         return list(self._blobs.unpack(row[0])["tests"]) if row else []
 
@@ -201,6 +202,11 @@ class Reading:
             problem = self._light.unpack(data)
             found[int(row)] = Sizes(len(problem["visible"]["tests"]), len(problem["hidden"]["tests"]))
         return found
+
+    def languages(self) -> set[str]:
+        """The languages of the run's problems."""
+        rows = self._db.execute("SELECT data FROM problems")
+        return {self._light.unpack(data)["language"] for (data,) in rows}
 
     def problem_names(self) -> list[str]:
         """The run's problems by name, in the order in which they came."""
@@ -278,7 +284,7 @@ def _outline(rows: Mapping[Place, dict[str, Any]]) -> Outline:
         if "submitted" in update:
             ends.append((_depth(path), -number, update))
         outline.stop_reason = update.get("stop_reason") or outline.stop_reason
-    outline.steps = [steps[place] for place in sorted(steps, key=_branch_order)]
+    outline.steps = [steps[place] for place in sorted(steps, key=place_order)]
     if ends:
         # The trunk has the last word: an inner graph that submits on a branch is not the attempt's end.
         last = min(ends, key=lambda end: end[:2])[2]
@@ -294,14 +300,10 @@ def _depth(path: str) -> int:
 
 def _step(entry: dict[str, Any], told: bool, uses: list[Use]) -> Step:
     return Step(
-        path=entry["path"], index=entry["index"], outcome=entry["outcome"], detail=entry["detail"],
+        path=entry["path"], index=entry["index"], outcome=entry["outcome"],
         passed=entry["passed"], total=entry["total"], program=entry["code"] is not None, told=told,
         same_program=entry["same_program"] is not None, same_failure=entry["same_failure"] is not None, uses=uses,
     )  # fmt: skip
-
-
-def _branch_order(place: Place) -> tuple[int, str, int]:
-    return len(place[0]), place[0], place[1]
 
 
 def _charge(reply: dict[str, Any]) -> Charge:

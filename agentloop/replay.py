@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentloop.attempt import Row, drive
+from agentloop.attempt import Means, Row
 from agentloop.config import StrategyConfig
-from agentloop.context import LoopContext, Speaker
+from agentloop.context import Speaker
 from agentloop.errors import Divergence, JournalMiss, UserError
-from agentloop.grader import grade
 from agentloop.hashing import digest
 from agentloop.journal import Journal
 from agentloop.manifest import copies, copy_files
@@ -116,18 +115,15 @@ async def replay(
     with open_run(directory) as reading:
         planned, result.changed = strategies_of(reading, frozen=frozen)
         began = time.monotonic()
-        speakers = _speakers(reading)
+        means = _means(reading, Journal(old=_Records(reading, executions=sandbox is None)), sandbox)
         for attempt in reading.attempts():
             if attempt.status != "done":
                 result.unfinished += 1
                 continue
             result.attempts += 1
-            journal = Journal(old=_Records(reading, executions=sandbox is None))
             stored = {(row["path"], row["step"]): row for row in reading.transitions(attempt.id)}
             try:
-                await _replay_one(
-                    reading, attempt, planned[attempt.strategy], speakers, journal, sandbox, stored, result
-                )
+                await _replay_one(reading, attempt, planned[attempt.strategy], means, stored, result)
             except (Divergence, JournalMiss) as error:
                 turn = _turn(error, stored)
                 why = _why(error, stored, planned[attempt.strategy], reading.manifest)
@@ -142,21 +138,15 @@ async def _replay_one(
     reading: Reading,
     attempt: Attempt,
     strategy: PlannedStrategy,
-    speakers: dict[str, Speaker],
-    journal: Journal,
-    sandbox: Sandbox | None,
+    means: Means,
     stored: dict[tuple[str, int], Row],
     result: Replayed,
 ) -> None:
     problem = problem_from(reading.problem(attempt.row))
-    roles = {role: speakers[name] for role, name in strategy.roles.items()}
-    speaking = {"solver": speakers[attempt.model], **roles}
-    environment = reading.manifest["environment_id"]
-    context = LoopContext(problem, attempt.sample, reading.manifest["seed"], speaking, journal, environment, sandbox)
-    driven = await drive(strategy.graph, context, stored, None, strategy.fuse)
+    driven = await means.drive(problem, attempt.model, attempt.sample, strategy, stored, None)
     result.transitions += driven.compared
     graded = reading.grades(attempt.id)
-    for candidate, verdict, _ in await grade(problem, driven.candidates.values(), journal, environment, sandbox):
+    for candidate, verdict, _ in await means.grade(problem, driven):
         result.verdicts += 1
         grade_ = graded.get((candidate["path"], candidate["index"]))
         old = (grade_.outcome, grade_.detail, grade_.passed, grade_.total) if grade_ else None
@@ -206,11 +196,13 @@ class _Records:
         return record if record is not None and (self.executions or "reply" in record) else None
 
 
-def _speakers(reading: Reading) -> dict[str, Speaker]:
-    return {
+def _means(reading: Reading, journal: Journal, sandbox: Sandbox | None = None) -> Means:
+    manifest = reading.manifest
+    speakers = {
         name: Speaker(name, digest(entry["identity"]), entry["params"], None)
-        for name, entry in reading.manifest["models"].items()
+        for name, entry in manifest["models"].items()
     }
+    return Means(journal, speakers, sandbox, manifest["environment_id"], manifest["seed"])
 
 
 async def replay_into(directory: Path, out: Path, observer: Observer | None = None) -> Summary:
@@ -238,11 +230,8 @@ async def _drive_into(directory: Path, out: Path, observer: Observer | None) -> 
         try:
             store.set_meta("manifest", reading.manifest)
             copy_files(out, planned)
-            journal = Journal(sink=store, old=_Records(reading))
-            seed, environment = reading.manifest["seed"], reading.manifest["environment_id"]
-            session = Session(
-                store, journal, environment, _speakers(reading), None, seed, observer or Quiet(), Control()
-            )
+            means = _means(reading, Journal(sink=store, old=_Records(reading)))
+            session = Session(store, means, observer or Quiet(), Control())
             cells = [(problems[one.row], one.model, one.sample, planned[one.strategy]) for one in finished]
             return await drive_all(session, list(problems.values()), cells, parallel=1)
         finally:

@@ -12,6 +12,7 @@ from itertools import groupby
 from math import fsum
 from typing import TYPE_CHECKING, Any
 
+from agentloop.state import best_visible
 from agentloop.types import NO_VISIBLE_SUITE, OUTCOMES
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class Draw:
 
     tokens: int
     rank: tuple[bool, int, bool]
-    """Sorts by the submission rule "best_visible": passed, tests passed, has a program."""
+    """See `agentloop.state.best_visible`."""
     hidden: bool | None
 
 
@@ -265,8 +266,7 @@ def _compare(against: Counter[str], draws: list[Draw] | None, tokens: int, hidde
         against["without_pair"] += 1
         return
     cut = [draws[0], *(draw for draw in draws[1:] if draw.tokens <= tokens)]
-    # The first that passes, else the best by visible tests, the latest of equals.
-    chosen = next((draw for draw in cut if draw.rank[0]), None) or max(reversed(cut), key=lambda draw: draw.rank)
+    chosen = cut[best_visible([draw.rank for draw in cut])]
     against["of"] += 1
     against["hidden"] += bool(chosen.hidden)
     against["visible"] += chosen.rank[0]

@@ -11,13 +11,13 @@ import os
 import traceback
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from agentloop.attempt import Drive, drive
+from agentloop.attempt import Means
 from agentloop.budget import Ceilings
-from agentloop.context import LoopContext, Speaker
-from agentloop.errors import AgentloopError, Cancelled, Divergence, Fault, UserError, innermost
-from agentloop.grader import grade
+from agentloop.context import Speaker
+from agentloop.errors import IN_A_ROW, AgentloopError, Cancelled, Divergence, Fault, UserError, innermost
 from agentloop.hashing import digest
 from agentloop.journal import Journal
 from agentloop.manifest import copy_files, live_manifest, merge, model_params, plan_manifest
@@ -30,13 +30,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from agentloop.attempt import Drive
     from agentloop.planning import Cell, Plan, PlannedStrategy
     from agentloop.progress import Observer
     from agentloop.protocols import Model, Sandbox
     from agentloop.types import Problem, Reply
 
-IN_A_ROW = 8
-"""So many faults without one finished attempt between them: the infrastructure is down, go on no further."""
 ROOM = 32 * 2**20
 """Free bytes that a run directory must have at the start."""
 
@@ -77,31 +76,14 @@ class Summary:
 
 @dataclass
 class Session:
-    """The live side of a run, or its absence: what attempts are driven with."""
+    """A run at work: attempts are driven into its store."""
 
     store: Store
-    journal: Journal
-    environment: str
-    speakers: Mapping[str, Speaker]
-    sandbox: Sandbox | None
-    seed: int
+    means: Means
     observer: Observer
     control: Control
     summary: Summary = field(default_factory=Summary)
     in_a_row: int = 0
-
-    def context(self, problem: Problem, model: str, strategy: PlannedStrategy, sample: int) -> LoopContext:
-        """A fresh context for one attempt."""
-        roles = {role: self.speakers[name] for role, name in strategy.roles.items()}
-        return LoopContext(
-            problem,
-            sample,
-            self.seed,
-            {"solver": self.speakers[model], **roles},
-            self.journal,
-            self.environment,
-            self.sandbox,
-        )
 
     async def work(self, cells: Iterator[Cell], rows: Mapping[tuple[str, str], int]) -> None:
         """Take attempts until there are none or the run is drained."""
@@ -137,14 +119,11 @@ class Session:
     async def _attempt(
         self, attempt: int, problem: Problem, model: str, sample: int, strategy: PlannedStrategy
     ) -> dict[str, Any]:
-        context = self.context(problem, model, strategy, sample)
-        stored = self.store.transitions(attempt)
+        stored, write = self.store.transitions(attempt), partial(self.store.add_transition, attempt)
         try:
-            driven = await drive(
-                strategy.graph, context, stored, lambda row: self.store.add_transition(attempt, row), strategy.fuse
-            )
+            driven = await self.means.drive(problem, model, sample, strategy, stored, write)
         except Divergence as error:
-            if self.sandbox is None:  # the journal is driven into a new directory
+            if self.means.sandbox is None:  # the journal is driven into a new directory
                 raise AgentloopError(f"attempt {attempt} ({problem.id}, {strategy.label}): {error}") from error
             raise AgentloopError(
                 f"attempt {attempt} ({problem.id}, {strategy.label}) was begun by another version of the code: "
@@ -155,9 +134,8 @@ class Session:
         except Exception as error:
             raise _strategys_own(strategy, error) from error
         self.store.set_status(attempt, "ended")
-        grades = await grade(problem, driven.candidates.values(), self.journal, self.environment, self.sandbox)
         hidden = {}
-        for candidate, verdict, key in grades:
+        for candidate, verdict, key in await self.means.grade(problem, driven):
             self.store.add_grade(attempt, candidate["path"], candidate["index"], verdict, key)
             hidden[candidate["path"], candidate["index"]] = verdict.outcome
         self.store.set_status(attempt, "done")
@@ -238,9 +216,8 @@ async def run(plan: Plan, directory: Path, observer: Observer | None = None, con
         if ceilings.max_tokens is not None or ceilings.max_cost is not None:
             ceilings.tokens, ceilings.cost = store.paid()
         journal = Journal(sink=store, ceilings=ceilings)
-        session = Session(
-            store, journal, manifest["environment_id"], speakers, sandbox, plan.experiment.seed, observer, control
-        )
+        means = Means(journal, speakers, sandbox, manifest["environment_id"], plan.experiment.seed)
+        session = Session(store, means, observer, control)
 
         def spent(reply: Reply) -> None:
             session.summary.tokens += reply.prompt_tokens + reply.completion_tokens
@@ -292,16 +269,10 @@ def _check_room(directory: Path) -> None:
 
 
 async def _start_sandbox(stack: AsyncExitStack, plan: Plan, observer: Observer) -> tuple[Sandbox, dict[str, Any]]:
-    from agentloop.catalog import sandbox_spec
-    from agentloop.preflight import start
-    from agentloop.sandbox import open_sandbox
+    from agentloop.preflight import opened, start
 
     observer.event("phase", text=f"starting sandbox {plan.experiment.sandbox}")
-    sandbox = open_sandbox(
-        sandbox_spec(plan.experiment.sandbox, plan.base),
-        lanes=plan.experiment.jobs,
-        progress=lambda line: observer.event("phase", text=f"sandbox: {line}"),
-    )
+    sandbox = opened(plan.experiment.sandbox, plan.base, plan.experiment.jobs, observer)
     stack.push_async_callback(sandbox.close)
     environment = await start(sandbox, {problem.language for problem in plan.problems})
     observer.event("notice", text=f"sandbox: {environment['isolation']}")

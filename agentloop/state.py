@@ -5,14 +5,35 @@ Nodes return partial states and never edit in place. Every strategy uses `LoopSt
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, NotRequired, TypedDict
+
+
+def branch_order(path: str) -> tuple[int, str]:
+    """Sorts branch paths: the trunk, then its branches in their order ("2" before "10"), then theirs."""
+    return len(path), path
+
+
+def place_order(place: tuple[str, int]) -> tuple[tuple[int, str], int]:
+    """Sorts candidates by their (branch path, index)."""
+    return branch_order(place[0]), place[1]
+
+
+def best_visible(ranks: Sequence[tuple[bool, int, bool]]) -> int:
+    """Which candidate is submitted, of one or more in order of generation: the place of its rank.
+
+    A rank says whether the candidate passes the visible suite, how many of its tests, and whether there is a program.
+    The first that passes counts, else the highest rank, the latest of equals.
+    """
+    passing = (place for place, rank in enumerate(ranks) if rank[0])
+    return next(passing, max(range(len(ranks)), key=lambda place: (ranks[place], place)))
 
 
 def append(old: list[Any] | None, new: list[Any]) -> list[Any]:
     """Reducer: lists grow. Entries of parallel branches are ordered by `path`, never by arrival."""
     merged = [*(old or []), *new]
     if new and isinstance(new[0], dict) and "path" in new[0]:
-        merged.sort(key=lambda entry: (len(entry["path"]), entry["path"]))
+        merged.sort(key=lambda entry: branch_order(entry["path"]))
     return merged
 
 

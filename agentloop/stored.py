@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from agentloop.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
+
+    from agentloop.types import Json
 
 LONGEST = 32 * 2**20
 """Bytes of the longest line that is read."""
@@ -41,11 +43,11 @@ class Entry:
     size: int
 
 
-def read_entries(path: Path, known: Container[str], *, ids: Sequence[str]) -> Iterator[Entry]:
+def read_entries(path: Path, known: Collection[str]) -> Iterator[Entry]:
     """Every stored program of a file or pipe, in order. Empty lines are passed over, and count.
 
     Raises `UserError` with the line's number: too long, not JSON, no object, no or an unknown `problem_id`, neither
-    `code` nor `response`, a key of `WRITTEN`. `ids` are the known ids, for the nearest one.
+    `code` nor `response`, a key of `WRITTEN`.
     """
     try:
         with path.open("rb") as file:
@@ -53,12 +55,12 @@ def read_entries(path: Path, known: Container[str], *, ids: Sequence[str]) -> It
             while line := file.readline(LONGEST + 1):
                 number += 1
                 if line.strip():
-                    yield _entry(f"{path} line {number}", number, line, known, ids)
+                    yield _entry(f"{path} line {number}", number, line, known)
     except OSError as error:
         raise UserError(f"cannot read the programs {path}: {error.strerror or error}") from error
 
 
-def _entry(place: str, number: int, line: bytes, known: Container[str], ids: Sequence[str]) -> Entry:
+def _entry(place: str, number: int, line: bytes, known: Collection[str]) -> Entry:
     if len(line) > LONGEST:
         raise UserError(f"{place}: longer than {LONGEST // 2**20} MiB, which is no program")
     line = line.rstrip(b"\r\n")
@@ -74,9 +76,10 @@ def _entry(place: str, number: int, line: bytes, known: Container[str], ids: Seq
         raise UserError(f"{place}: key 'problem_id' must be a string" if "problem_id" in record else
                         f"{place}: key 'problem_id' is missing (there: {there})")  # fmt: skip
     if id not in known:
-        near = get_close_matches(id, ids, n=1, cutoff=0.5)
+        near = get_close_matches(id, known, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}? " if near else ""
-        raise UserError(f"{place}: unknown problem {id!r}: {hint}the workload has {len(ids)}, the first is {ids[0]!r}")
+        first = next(iter(known))
+        raise UserError(f"{place}: unknown problem {id!r}: {hint}the workload has {len(known)}, the first is {first!r}")
     texts = [record.get(key) for key in ("code", "response")]
     if not all(text is None or isinstance(text, str) for text in texts):
         raise UserError(f"{place}: 'code' and 'response' are strings")
@@ -158,9 +161,6 @@ class Output:
     def close(self) -> None:
         """Close the file. Safe to call twice."""
         self._file.close()
-
-
-Json = dict[str, Any]
 
 
 def encoded(line: Mapping[str, Any]) -> bytes:

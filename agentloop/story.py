@@ -10,6 +10,9 @@ from dataclasses import asdict
 from difflib import unified_diff
 from typing import TYPE_CHECKING, Any
 
+from agentloop.state import branch_order
+from agentloop.types import STOP_REASONS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -91,7 +94,7 @@ def _in_order(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     for row in rows:
         branches.setdefault(row["path"], []).append(row)
     trunk = branches.pop("", [])
-    waiting = sorted(branches.items(), key=lambda item: (len(item[0]), item[0]))
+    waiting = sorted(branches.items(), key=lambda item: branch_order(item[0]))
     for row in trunk:
         for path, inner in list(waiting):
             if inner[0]["at"] < row["at"]:
@@ -154,9 +157,7 @@ def tell(data: dict[str, Any], *, full: bool = False) -> Iterator[tuple[str, str
 def _state(data: dict[str, Any]) -> str:
     if data["attempt"]["status"] != "done":
         return f"not done ({data['attempt']['status']})"
-    return (
-        f"ended: {'visible suite passed' if data['stop_reason'] == 'passed' else data['stop_reason'].replace('_', ' ')}"
-    )
+    return f"ended: {STOP_REASONS.get(data['stop_reason'], data['stop_reason'])}"
 
 
 def _tell(event: Event, prompts: list[str], full: bool) -> Iterator[tuple[str, str]]:

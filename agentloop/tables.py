@@ -8,7 +8,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from agentloop.types import NO_VISIBLE_SUITE, OUTCOMES
+from agentloop.types import NO_VISIBLE_SUITE, OUTCOMES, STOP_REASONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,14 +18,6 @@ if TYPE_CHECKING:
 WIDTH = 100
 """Columns where the output is no terminal."""
 ORACLE = "ORACLE"
-STOPS = {
-    "passed": "visible suite passed",
-    "budget": "iterations used up",
-    "repeat": "the same program came back",
-    NO_VISIBLE_SUITE: "no visible suite",
-    "no_candidate": "no program at all",
-}
-"""Stop reasons for people; a strategy may have others, shown as they are."""
 
 Row = dict[str, Any]
 
@@ -54,6 +46,9 @@ def _parts(data: dict[str, Any], short: bool) -> Iterator[RenderableType]:
     for model in models:
         rows = [row for row in data["rows"] if row["model"] == model]
         yield Text(f"\nmodel {model}", style="bold")
+        if not any(row["attempts"]["done"] for row in rows):
+            yield Text("no attempt is done yet")
+            continue
         yield _correctness(rows)
         if not short:
             yield Text()
@@ -63,12 +58,14 @@ def _parts(data: dict[str, Any], short: bool) -> Iterator[RenderableType]:
             yield Text()
             yield _stops(rows)
     yield Text()
-    yield from (Text(line, style="dim") for line in _legend(data["rows"], short))
+    if any(row["attempts"]["done"] for row in data["rows"]):
+        yield from (Text(line, style="dim") for line in _legend(data["rows"], short))
     yield from (Text(line, style="yellow") for line in _warnings(data))
     money = data["paid"]
     price = "no price known" if money["cost"] is None else _dollars(money)
     replies = "reply" if money["replies"] == 1 else "replies"
-    yield Text(f"\npaid in all: {money['tokens']:,} tokens in {money['replies']:,} {replies}, {price}")
+    paid = f"{money['tokens']:,} tokens in {money['replies']:,} {replies}, {price}" if money["replies"] else "nothing"
+    yield Text(f"\npaid in all: {paid}")
     commands = [*(["report"] if short else []), "list", "show"]
     for number, command in enumerate(commands):  # one a line: a narrow terminal would break them anywhere
         more = " ATTEMPT" if command == "show" else ""
@@ -152,7 +149,7 @@ def _effort(rows: list[Row]) -> Table:
 def _stops(rows: list[Row]) -> Table:
     table = _table(("strategy", "left"), ("why attempts ended", "left"))
     for row in rows:
-        reasons = [f"{STOPS.get(reason, reason)} {count}" for reason, count in row["stop_reasons"].items()]
+        reasons = [f"{STOP_REASONS.get(reason, reason)} {count}" for reason, count in row["stop_reasons"].items()]
         table.add_row(_name(row), ", ".join(reasons))
     return table
 

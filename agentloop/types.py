@@ -18,6 +18,14 @@ Outcome = Literal["passed", "failed", "compile_error", "runtime_error", "timeout
 OUTCOMES: tuple[Outcome, ...] = ("passed", "failed", "compile_error", "runtime_error", "timeout", "no_code")
 NO_VISIBLE_SUITE = "no_visible_suite"
 """Stands in the place of an outcome, and is the stop reason, where a problem has no visible suite."""
+STOP_REASONS = {
+    "passed": "visible suite passed",
+    "budget": "iterations used up",
+    "repeat": "program repeated",
+    NO_VISIBLE_SUITE: "no visible suite",
+    "no_candidate": "no program at all",
+}
+"""Why attempts end, for people; a strategy may have reasons of its own, shown as they are."""
 REPAIRABLE: tuple[Outcome, ...] = ("failed", "compile_error", "runtime_error", "timeout", "no_code")
 
 TestKind = Literal["stdio", "call", "calls", "script"]

@@ -19,9 +19,10 @@ from agentloop.hashing import digest
 from agentloop.preflight import start
 from agentloop.progress import Quiet
 from agentloop.types import Job, Suite
+from agentloop.workloads import load
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from agentloop.progress import Observer
@@ -122,6 +123,21 @@ async def validate(
             wall = round(problem.limits.wall * cpu / problem.limits.cpu, 2)
             found.limits[problem.id] = {"cpu": cpu, "wall": wall}
     return found
+
+
+def load_sound(
+    workload: str, data: Path | None, validated: Path | None
+) -> tuple[list[Problem], Mapping[str, str], str]:
+    """A workload's problems, which of them are quarantined and why, and the digest of the validation.
+
+    Without a validation (`validated`: its file) they are as they come, nothing is quarantined, and the digest is ''.
+    Raises `UserError`.
+    """
+    problems = load(workload, data)
+    if validated is None:
+        return problems, {}, ""
+    found = read(validated)
+    return apply(found, problems, validated), found.quarantined, found.digest()
 
 
 def _why(test: TestVerdict) -> str:

@@ -241,19 +241,20 @@ def _signal(number: int) -> str:
     return _SIGNALS.get(number, f"signal {number}")
 
 
-def _head(text: str, limit: int = 1200) -> str:
-    """The beginning of a compiler's messages: 20 lines and at most `limit` characters, to the end of a line."""
-    lines = text.rstrip().splitlines()[:20]
-    while len(lines) > 1 and sum(map(len, lines)) + len(lines) > limit:
-        lines.pop()
-    return "\n".join(lines)
+def _head(text: str) -> str:
+    """The beginning of a compiler's messages."""
+    return _fitting(text.rstrip().splitlines()[:20], drop=-1)
 
 
-def _tail(text: str, limit: int = 1200) -> str:
-    """The end of an error text: the last 20 lines and at most `limit` characters, from the start of a line."""
-    lines = text.rstrip().splitlines()[-20:]
-    while len(lines) > 1 and sum(map(len, lines)) + len(lines) > limit:
-        lines.pop(0)
+def _tail(text: str) -> str:
+    """The end of an error text."""
+    return _fitting(text.rstrip().splitlines()[-20:], drop=0)
+
+
+def _fitting(lines: list[str], drop: int) -> str:
+    """So many whole lines as have 1,200 characters, but one at least; `drop`: from which end they go."""
+    while len(lines) > 1 and sum(map(len, lines)) + len(lines) > 1200:
+        lines.pop(drop)
     return "\n".join(lines)
 
 

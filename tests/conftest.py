@@ -119,3 +119,16 @@ def data_dir(need: Callable[[str], None]) -> Path:
     """The folder with the benchmark data."""
     need("data")
     return DATA
+
+
+@pytest.fixture(scope="session")
+def sandbox() -> str:
+    """The best sandbox that this machine has without an engine, or a skip."""
+    from agentloop.sandbox.local import available
+
+    found = available()
+    if not found["namespaces"]:
+        return "local"
+    if not found["reduced"]:
+        return "local-reduced"
+    pytest.skip(f"no local sandbox: {found['namespaces']}")

@@ -16,10 +16,9 @@ from typing import Any
 import pytest
 
 import agentloop
-from agentloop.errors import SandboxError, UserError
-from agentloop.judging import IN_A_ROW, judge_programs
+from agentloop.errors import IN_A_ROW, SandboxError, UserError
+from agentloop.judging import judge_programs
 from agentloop.sandbox import open_sandbox
-from agentloop.sandbox.local import available
 from agentloop.types import Execution, Job
 from agentloop.workloads import load
 
@@ -39,17 +38,6 @@ PROBLEMS = [
     },
 ]  # fmt: skip
 GOOD = "def double(n):\n    return n + n\n"
-
-
-@pytest.fixture(scope="session")
-def sandbox() -> str:
-    """The best sandbox that this machine has without an engine, or a skip."""
-    found = available()
-    if not found["namespaces"]:
-        return "local"
-    if not found["reduced"]:
-        return "local-reduced"
-    pytest.skip(f"no local sandbox: {found['namespaces']}")
 
 
 @pytest.fixture

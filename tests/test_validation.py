@@ -16,7 +16,7 @@ from agentloop.planning import make_plan
 from agentloop.sandbox import open_sandbox
 from agentloop.types import Problem
 from agentloop.workloads import load
-from tests.test_judging import programs, sandbox  # noqa: F401
+from tests.test_judging import programs
 
 BUSY = "import time\ndef f(n):\n    while time.process_time() < 0.5:\n        pass\n    return n\n"
 
@@ -42,7 +42,7 @@ def problems(tmp_path: Path) -> list[Problem]:
     return load("jsonl", tmp_path / "problems.jsonl")
 
 
-def test_references_decide(tmp_path: Path, problems: list[Problem], sandbox: str) -> None:  # noqa: F811
+def test_references_decide(tmp_path: Path, problems: list[Problem], sandbox: str) -> None:
     found = asyncio.run(validation.validate(problems, sandbox=open_sandbox(sandbox, lanes=2)))
     assert found.quarantined == {"wrong": "its reference does not pass hidden test h1: failed"}
     assert found.dropped == {"example": ["v2"]}

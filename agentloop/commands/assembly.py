@@ -55,8 +55,14 @@ def assemble(
         raise UserError("no model is given: --model local/qwen2.5-coder-0.5b, --model openai/gpt-4o, ...")
     if not tables.get("strategies"):
         raise UserError("no strategy is given: --strategy feedback_loop, ... (`agentloop list` shows them)")
-    tables.setdefault("name", experiment.stem if experiment else Path(str(part.get("name", "humaneval"))).stem)
+    tables.setdefault("name", experiment.stem if experiment else _name(part))
     return tables, base
+
+
+def _name(workload: dict[str, Any]) -> str:
+    """What an experiment of flags is called: as its data file, else as its workload."""
+    source = Path(str(workload.get("data") or workload.get("name", "humaneval")))
+    return source.name.partition(".")[0] or source.name
 
 
 def _chosen(known: list[dict[str, Any]], wanted: list[str]) -> list[dict[str, Any]]:

@@ -72,16 +72,14 @@ def _entries() -> Iterator[tuple[str, dict[str, str]]]:
     profiles = {name: _profile(Path(str(path))) for name, path in names("sandboxes").items()}
     yield "sandboxes", {**SANDBOXES, **profiles}
     yield "workloads", {name: WORKLOADS.get(name, "of an installed package") for name in workloads()}
-    yield "models", {**{name: text for name, text in local_models().items()}, **MODELS}
+    yield "models", {**local_models(), **MODELS}
 
 
 SANDBOXES = {
     "auto": "docker where an engine answers, else local",
-    "docker": "containers: no network, read-only root, limits by cgroup",
-    "local": "namespaces of this machine's kernel; needs no engine",
-    "local-reduced": "Landlock and a system call filter only; less isolation, asked for by name",
-    "e2b": "virtual machines of the E2B service; needs E2B_API_KEY, costs money",
+    "any": "auto, and local-reduced where there are no namespaces; for demonstrations",
 }
+"""What is no profile: which of them is taken shows when a run starts."""
 WORKLOADS = {
     "humaneval": "164 Python functions; visible suite: the docstring's examples, hidden suite: its check",
     "mbpp": "Python functions; visible suite: the first assert, hidden suite: the others",
@@ -163,10 +161,9 @@ def _show_sandbox(name: str) -> None:
 
     if name in SANDBOXES:
         print(f"{name}: {SANDBOXES[name]}")
-        print("whether it works here: agentloop doctor")
         return
     path = find("sandboxes", name, Path.cwd())
-    print(f"file  {path}\n\n{path.read_text(encoding='utf-8').rstrip()}")
+    print(f"file  {path}\n\n{path.read_text(encoding='utf-8').rstrip()}\n\nwhat works here: agentloop doctor")
 
 
 def _docstring(text: str) -> str:

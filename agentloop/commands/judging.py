@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
     from agentloop.judging import Judged
 
-T = TypeVar("T")
 DATA = Annotated[Path | None, typer.Option(metavar="PATH", help="The data file, where the set is not in a package.")]
-SANDBOX = Annotated[str, typer.Option(metavar="NAME", help="auto, docker, local, local-reduced or a profile.")]
+SANDBOX = Annotated[str, typer.Option(metavar="NAME", help="auto, docker, local, local-reduced, e2b, a profile.")]
 JOBS = Annotated[int, typer.Option(metavar="N", min=1, help="Programs that run at once.")]
 QUIET = Annotated[bool, typer.Option("--quiet", help="Print the last line only.")]
 
@@ -49,11 +46,10 @@ def judge(
     from agentloop.progress import watch
 
     with watch(quiet) as observer:
-        from agentloop.catalog import sandbox_spec
+        from agentloop.commands.interrupt import interruptible
         from agentloop.judging import SUITES, judge_programs
-        from agentloop.sandbox import open_sandbox
-        from agentloop.validation import apply, read
-        from agentloop.workloads import load
+        from agentloop.preflight import opened
+        from agentloop.validation import load_sound
 
         name = next((known for known in SUITES if known == suite), None)
         if name is None:
@@ -61,26 +57,19 @@ def judge(
 
             raise unknown_name("suite", suite, SUITES)
         observer.event("phase", text=f"checking {programs}")
-        problems, left_out = load(workload, data), {}
-        if validated is not None:
-            found = read(validated)
-            problems, left_out = apply(found, problems, validated), found.quarantined
-        opened = open_sandbox(
-            sandbox_spec(sandbox, Path.cwd()), lanes=jobs, progress=lambda text: observer.event("phase", text=text)
+        problems, left_out, _ = load_sound(workload, data, validated)
+        work = judge_programs(
+            problems,
+            programs,
+            out,
+            suite=name,
+            sandbox=opened(sandbox, Path.cwd(), jobs, observer),
+            jobs=jobs,
+            first_failure=first_failure,
+            left_out=left_out,
+            observer=observer,
         )
-        judged = interruptible(
-            judge_programs(
-                problems,
-                programs,
-                out,
-                suite=name,
-                sandbox=opened,
-                jobs=jobs,
-                first_failure=first_failure,
-                left_out=left_out,
-                observer=observer,
-            )
-        )
+        judged = interruptible(work)
     if judged is None:
         print(f"{out}: interrupted; run again to go on")
         raise typer.Exit(3)
@@ -106,19 +95,17 @@ def validate(
     from agentloop.progress import watch
 
     with watch(quiet) as observer:
-        from agentloop.catalog import sandbox_spec
+        from agentloop.commands.interrupt import interruptible
         from agentloop.fetch import cache_dir
-        from agentloop.sandbox import open_sandbox
-        from agentloop.validation import validate as work
+        from agentloop.preflight import opened
+        from agentloop.validation import validate as references
         from agentloop.validation import write
         from agentloop.workloads import load
 
         observer.event("phase", text=f"reading {workload}")
         problems = load(workload, data)
-        opened = open_sandbox(
-            sandbox_spec(sandbox, Path.cwd()), lanes=jobs, progress=lambda text: observer.event("phase", text=text)
-        )
-        found = interruptible(work(problems, sandbox=opened, jobs=jobs, observer=observer))
+        where = opened(sandbox, Path.cwd(), jobs, observer)
+        found = interruptible(references(problems, sandbox=where, jobs=jobs, observer=observer))
     if found is None:
         print("interrupted: nothing is written")
         raise typer.Exit(3)
@@ -136,24 +123,6 @@ def validate(
     print(f"{path}: {sound} of {found.problems} problems are sound, {len(found.unproven)} have no reference")
     if found.faults:
         raise typer.Exit(3)
-
-
-def interruptible(work: Coroutine[Any, Any, T]) -> T | None:
-    """Run it; on Ctrl-C, SIGTERM or a closed terminal it is cancelled, cleans up, and the answer is None."""
-    import asyncio
-    import signal
-
-    async def main() -> T | None:
-        loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # ignored under nohup: then it goes on
-                loop.add_signal_handler(number, task.cancel)
-        try:
-            return await task
-        except asyncio.CancelledError:
-            return None
-
-    return asyncio.run(main())
 
 
 def _end(judged: Judged, out: Path) -> None:

@@ -152,12 +152,15 @@ async def _replay(directory: Path, frozen: bool, execute: tuple[str, int] | None
 
     if execute is None:
         return await drive(directory, frozen=frozen)
-    from agentloop.catalog import sandbox_spec
-    from agentloop.sandbox import open_sandbox
+    from agentloop.preflight import opened, start
+    from agentloop.progress import Quiet
+    from agentloop.reader import open_run
 
-    sandbox = open_sandbox(sandbox_spec(execute[0], Path.cwd()), lanes=execute[1])
+    with open_run(directory) as run:
+        languages = run.languages()
+    sandbox = opened(execute[0], Path.cwd(), execute[1], Quiet())
     try:
-        environment = await sandbox.start()
+        environment = await start(sandbox, languages)
         print(f"sandbox: {environment['isolation']}")
         return await drive(directory, frozen=frozen, sandbox=sandbox)
     finally:

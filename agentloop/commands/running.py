@@ -103,30 +103,16 @@ def _directory(plan: Plan, out: Path | None) -> Path:
 
 def _drive(plan: Plan, directory: Path, observer: Shown) -> Summary:
     """Run it; Ctrl-C drains, a second one, SIGTERM or a closed terminal cancels."""
-    import asyncio
-    import signal
-
+    from agentloop.commands.interrupt import interruptible
     from agentloop.errors import UserError
     from agentloop.runner import Control, Summary
     from agentloop.runner import run as drive
 
     control = Control()
-
-    async def main() -> Summary:
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, lambda: _interrupt(control, observer))
-        loop.add_signal_handler(signal.SIGTERM, control.cancel)
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # ignored under nohup: then it goes on
-            loop.add_signal_handler(signal.SIGHUP, control.cancel)
-        try:
-            return await drive(plan, directory, observer, control)
-        except asyncio.CancelledError:
-            if not control.draining:
-                raise
-            return Summary(attempts=plan.attempts, stopped="cancelled")
-
+    work = drive(plan, directory, observer, control)
     try:
-        return asyncio.run(main())
+        summary = interruptible(work, lambda: _interrupt(control, observer))
+        return summary or Summary(attempts=plan.attempts, stopped="cancelled")
     except SystemExit as error:  # the event loop lets it through: a node that exits would look like success
         raise UserError("a node of a strategy called sys.exit: the run was stopped; run again to go on") from error
 

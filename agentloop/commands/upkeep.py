@@ -15,8 +15,8 @@ def add(app: typer.Typer) -> None:
 def doctor() -> None:
     """What this machine has, and what it lacks.
 
-    Each sandbox, model and data set, and the one thing to do where it is missing. Ends with status 1 if no sandbox
-    works.
+    Each sandbox, compiler, model and data set, and the one thing to do where it is missing. Ends with status 1 if no
+    sandbox works.
     """
     from agentloop.doctor import checks
 

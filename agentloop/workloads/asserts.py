@@ -50,6 +50,11 @@ def script_test(id: str, code: str, function: str, *, show: str, in_process: boo
     return Test(id, "script", {"code": code, "function": function}, None, checker, show)
 
 
+def test_id(index: int) -> str:
+    """The id of a problem's test where the first is visible and the others are hidden: v1, h1, h2, ..."""
+    return f"h{index}" if index else "v1"
+
+
 def is_vacuous(statement: ast.stmt) -> bool:
     """Whether a statement tests nothing: `assert True`, or an expression such as a docstring or a lone name."""
     match statement:

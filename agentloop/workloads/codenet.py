@@ -13,14 +13,12 @@ from pathlib import Path
 from agentloop.errors import UserError
 from agentloop.plain import cap
 from agentloop.types import Problem, Suite, Test
-from agentloop.workloads.records import Record, field, read_records
+from agentloop.workloads.records import Record, data_file, field, read_records
 
 
 def load(data: Path | None) -> list[Problem]:
     """All problems, in the order of the file. Raises `UserError` for bad data or none."""
-    if data is None:
-        raise UserError("workload codenet needs its data file: --data PROBLEMS.jsonl")
-    return [_problem(place, record) for place, record in read_records(data)]
+    return [_problem(place, record) for place, record in read_records(data_file("codenet", data, "PROBLEMS.jsonl"))]
 
 
 def _problem(place: str, record: Record) -> Problem:
@@ -28,7 +26,7 @@ def _problem(place: str, record: Record) -> Problem:
     if not records:
         raise UserError(f"{place}: field 'unit_tests' is empty: there is nothing to judge by")
     shown = 1 if len(records) > 1 else 0
-    tests = [_test(place, test, f"{'v' if index < shown else 'h'}", index) for index, test in enumerate(records)]
+    tests = [_test(place, test, "v" if index < shown else "h", index) for index, test in enumerate(records)]
     references = [
         field(place, each, "code", str)
         for each in record.get("references") or []

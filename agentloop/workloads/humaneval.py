@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
@@ -37,11 +38,14 @@ WRONG_EXAMPLES: dict[str, dict[str, str]] = {
 }
 """Examples of the docstrings that the reference solution fails, by problem, and why; they are no tests."""
 
+HiddenSuite = Callable[[str, str, str, str], tuple[tuple[Test, ...], tuple[str, ...]]]
+"""From place, source of the tests, entry point and prelude to the hidden tests, and notes on them."""
+
 
 def load(data: Path | None = None, progress: Progress = silent) -> list[Problem]:
     """All problems, in the order of the file. Raises `UserError` for bad or unreachable data."""
     path = data or fetch_humaneval(cache_dir(), progress)
-    return [_problem(place, record) for place, record in read_records(path)]
+    return [problem(place, record, "humaneval", _hidden) for place, record in read_records(path)]
 
 
 def fetch_humaneval(cache: Path, progress: Progress = silent) -> Path:
@@ -66,17 +70,18 @@ def _installed() -> bytes | None:
     return data if hashlib.sha256(data).hexdigest() == SHA256 else None
 
 
-def _problem(place: str, record: Record) -> Problem:
+def problem(place: str, record: Record, workload: str, hidden_suite: HiddenSuite) -> Problem:
+    """A record of HumanEval, or of a set in its shape. Raises `UserError`."""
     id, prompt, entry, solution, test = (
         str(field(place, record, name, str))
         for name in ("task_id", "prompt", "entry_point", "canonical_solution", "test")
     )
-    parameters, prelude, docstring = statement_parts(place, prompt, entry)
-    visible, notes = visible_suite(id, docstring, entry, parameters)
-    hidden, hidden_notes = _hidden(place, test, entry, prelude)
+    parameters, prelude, docstring = _statement_parts(place, prompt, entry)
+    visible, notes = _visible_suite(id, docstring, entry, parameters)
+    hidden, hidden_notes = hidden_suite(place, test, entry, prelude)
     return Problem(
         id=id,
-        workload="humaneval",
+        workload=workload,
         statement=prompt,
         interface="function",
         visible=Suite("visible", visible),
@@ -89,7 +94,7 @@ def _problem(place: str, record: Record) -> Problem:
     )
 
 
-def statement_parts(place: str, prompt: str, entry: str) -> tuple[list[str], str, str]:
+def _statement_parts(place: str, prompt: str, entry: str) -> tuple[list[str], str, str]:
     """Names of the parameters, the source before the function, and the source text after its signature."""
     start = re.search(rf"^def {re.escape(entry)}\b", prompt, re.MULTILINE)
     try:
@@ -107,7 +112,7 @@ def statement_parts(place: str, prompt: str, entry: str) -> tuple[list[str], str
     )
 
 
-def visible_suite(
+def _visible_suite(
     id: str, docstring: str, entry: str, parameters: list[str]
 ) -> tuple[tuple[Test, ...], tuple[str, ...]]:
     """The docstring's examples as tests, and notes on those that were dropped."""

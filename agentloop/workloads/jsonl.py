@@ -14,7 +14,7 @@ from agentloop.errors import UserError
 from agentloop.plain import Unplain, decode, to_source
 from agentloop.types import Json, Limits, Problem, Suite, Test
 from agentloop.workloads.asserts import call_test, script_test
-from agentloop.workloads.records import read_records
+from agentloop.workloads.records import data_file, read_records
 from agentloop.workloads.testcode import module_tests
 
 
@@ -98,9 +98,7 @@ class ProblemRecord(_Model):
 
 def load(data: Path | None) -> list[Problem]:
     """All problems of a file. Raises `UserError` naming line and field of the first record that is wrong."""
-    if data is None:
-        raise UserError("workload jsonl needs its data file: --data PROBLEMS.jsonl")
-    problems = []
+    data, problems = data_file("jsonl", data, "PROBLEMS.jsonl"), []
     places: dict[str, str] = {}
     for place, record in read_records(data):
         try:

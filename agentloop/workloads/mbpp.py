@@ -14,8 +14,8 @@ from pathlib import Path
 
 from agentloop.errors import UserError
 from agentloop.types import Limits, Problem, Suite, Test
-from agentloop.workloads.asserts import call_test, modules_used, needs_program, script_test
-from agentloop.workloads.records import Record, field, read_records
+from agentloop.workloads.asserts import call_test, modules_used, needs_program, script_test, test_id
+from agentloop.workloads.records import Record, data_file, field, read_records
 
 SLOW = {123: Limits(cpu=20.0, wall=60.0)}
 """Limits of problems whose own reference comes near the usual ones (3.5 to 5.6 s of CPU for `amicable_numbers_sum`)."""
@@ -23,9 +23,8 @@ SLOW = {123: Limits(cpu=20.0, wall=60.0)}
 
 def load(data: Path | None) -> list[Problem]:
     """All problems, in the order of the file. Raises `UserError` for bad data or none."""
-    if data is None:
-        raise UserError("workload mbpp needs its data file: --data mbpp.jsonl (or sanitized-mbpp.json)")
-    return [_problem(place, record) for place, record in read_records(data)]
+    path = data_file("mbpp", data, "mbpp.jsonl (or sanitized-mbpp.json)")
+    return [_problem(place, record) for place, record in read_records(path)]
 
 
 def _problem(place: str, record: Record) -> Problem:
@@ -39,14 +38,14 @@ def _problem(place: str, record: Record) -> Problem:
     conditions = [condition_of(place, source) for source in asserts]
     entry = entry_point(place, conditions)
     tests = [
-        assert_test(f"{'v' if index == 0 else 'h'}{index or 1}", source, condition, entry, setup, imports)
+        assert_test(test_id(index), source, condition, entry, setup, imports)
         for index, (source, condition) in enumerate(zip(asserts, conditions, strict=True))
     ]
     shared = [test.id for test in tests if test.checker == "in_process"]
     return Problem(
         id=f"Mbpp/{task}",
         workload="mbpp",
-        statement=f"{_lines(text).strip()}\nYour code should pass this test:\n{asserts[0]}\n",
+        statement=statement(_lines(text), asserts[0]),
         interface="function",
         visible=Suite("visible", tuple(tests[:1])),
         hidden=Suite("hidden", tuple(tests[1:])),
@@ -59,6 +58,11 @@ def _problem(place: str, record: Record) -> Problem:
 
 def _lines(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def statement(text: str, shown: str) -> str:
+    """What the model reads: the sentence, and the assert that it may see."""
+    return f"{text.strip()}\nYour code should pass this test:\n{shown}\n"
 
 
 def condition_of(place: str, source: str) -> ast.expr:

@@ -24,10 +24,9 @@ from typing import Any
 from agentloop.errors import UserError
 from agentloop.plain import cap, decode, encode, to_source
 from agentloop.types import Json, Limits, Problem, Suite, Test
+from agentloop.workloads import humaneval, mbpp
 from agentloop.workloads.asserts import script_test
-from agentloop.workloads.humaneval import statement_parts, visible_suite
-from agentloop.workloads.mbpp import assert_test, condition_of, entry_point
-from agentloop.workloads.records import Record, field, read_records
+from agentloop.workloads.records import Record, data_file, field, read_records
 
 CALLS = 100
 """Calls of one test at most."""
@@ -75,55 +74,34 @@ def load_mbpp(data: Path | None) -> list[Problem]:
 
 
 def _records(workload: str, file: str, data: Path | None) -> Iterator[tuple[str, Record]]:
-    if data is None:
-        raise UserError(f"workload {workload} needs its data file: --data {file}-OriginFmt.jsonl")
-    for place, record in read_records(data):
+    for place, record in read_records(data_file(workload, data, f"{file}-OriginFmt.jsonl")):
         if "plus_input" in record:
             raise UserError(f"{place}: this file holds no expected results: give {file}-OriginFmt.jsonl with --data")
         yield place, record
 
 
 def _humaneval(place: str, record: Record) -> Problem:
-    id, prompt, entry, solution, test = (
-        str(field(place, record, name, str))
-        for name in ("task_id", "prompt", "entry_point", "canonical_solution", "test")
-    )
-    parameters, prelude, docstring = statement_parts(place, prompt, entry)
-    visible, notes = visible_suite(id, docstring, entry, parameters)
-    hidden, dropped = _hidden(place, test, entry)
-    return Problem(
-        id=id,
-        workload="humanevalplus",
-        statement=prompt,
-        interface="function",
-        visible=Suite("visible", visible),
-        hidden=Suite("hidden", hidden),
-        entry_point=entry,
-        prelude=prelude,
-        stub=prompt,
-        references=(prompt + solution,),
-        limits=SLOW.get(entry) or _limits(hidden),
-        notes=notes + _notes(dropped),
-    )
+    problem = humaneval.problem(place, record, "humanevalplus", _hidden)
+    return replace(problem, limits=_limits(problem.hidden.tests))
 
 
 def _mbpp(place: str, record: Record) -> Problem:
     asserts = [str(each) for each in field(place, record, "test_list", list)]
-    conditions = [condition_of(place, source) for source in asserts]
-    entry = entry_point(place, conditions)
+    conditions = [mbpp.condition_of(place, source) for source in asserts]
+    entry = mbpp.entry_point(place, conditions)
     imports = [str(each) for each in record.get("test_imports") or []]
-    hidden, dropped = _hidden(place, field(place, record, "test", str), entry)
+    hidden, notes = _hidden(place, field(place, record, "test", str), entry)
     return Problem(
         id=f"Mbpp/{field(place, record, 'task_id', int)}",
         workload="mbppplus",
-        statement=f"{field(place, record, 'prompt', str).strip()}\nYour code should pass this test:\n{asserts[0]}\n",
+        statement=mbpp.statement(field(place, record, "prompt", str), asserts[0]),
         interface="function",
-        visible=Suite("visible", (assert_test("v1", asserts[0], conditions[0], entry, "", imports),)),
+        visible=Suite("visible", (mbpp.assert_test("v1", asserts[0], conditions[0], entry, "", imports),)),
         hidden=Suite("hidden", hidden),
         entry_point=entry,
         references=(field(place, record, "code", str),),
         limits=SLOW.get(entry) or _limits(hidden),
-        notes=_notes(dropped),
+        notes=notes,
     )
 
 
@@ -139,12 +117,8 @@ def _limits(tests: tuple[Test, ...]) -> Limits:
     return COMPUTED if tests[0].kind == "script" else LIMITS
 
 
-def _notes(dropped: int) -> tuple[str, ...]:
-    return (f"inputs left out because their results take megabytes: {dropped}",) if dropped else ()
-
-
-def _hidden(place: str, source: str, entry: str) -> tuple[tuple[Test, ...], int]:
-    """The tests of a `test` field (literals `inputs` and `results`, and how they are compared), and inputs left out."""
+def _hidden(place: str, source: str, entry: str, prelude: str = "") -> tuple[tuple[Test, ...], tuple[str, ...]]:
+    """The tests of a `test` field: literals `inputs` and `results`, and how they are compared. (See `HiddenSuite`.)"""
     texts = dict(re.findall(r"^[ ]*(inputs|results) = (\[.*\])$", source, re.MULTILINE))
     code = re.sub(r"^([ ]*)(inputs|results) = \[.*\]$", r"\1\2 = []", source, flags=re.MULTILINE)
     if "inputs" not in texts:
@@ -152,7 +126,9 @@ def _hidden(place: str, source: str, entry: str) -> tuple[tuple[Test, ...], int]
     inputs = [_list(each) for each in literal(place, texts["inputs"])]
     if "results" not in texts or "_poly(" in code:
         kept = [each for each in inputs if not _too_large(entry, each)]
-        return tuple(_scripts(code, kept, entry)), len(inputs) - len(kept)
+        dropped = len(inputs) - len(kept)
+        notes = (f"inputs left out because their results take megabytes: {dropped}",) if dropped else ()
+        return tuple(_scripts(code, kept, entry)), notes
     found = re.search(r"\bassertion\(.*, exp, ([\d.e-]+)\)\s*$", code)
     if found is None:
         raise UserError(f"{place}: field 'test' does not end with assertion(..., exp, ATOL)")
@@ -164,7 +140,7 @@ def _hidden(place: str, source: str, entry: str) -> tuple[tuple[Test, ...], int]
         checker, results = "equal:set", [encode(set(decode(each))) for each in results]
     if len(inputs) != len(results):
         raise UserError(f"{place}: field 'test' has {len(inputs)} inputs and {len(results)} results")
-    return tuple(_batches(inputs, results, entry, checker)), 0
+    return tuple(_batches(inputs, results, entry, checker)), ()
 
 
 def _batches(inputs: list[list[Json]], results: list[Json], entry: str, checker: str) -> Iterator[Test]:

@@ -18,8 +18,8 @@ from typing import Any
 from agentloop.errors import UserError
 from agentloop.plain import encode, to_source
 from agentloop.types import Limits, Problem, Suite, Test
-from agentloop.workloads.asserts import script_test
-from agentloop.workloads.records import Record, field, read_records
+from agentloop.workloads.asserts import script_test, test_id
+from agentloop.workloads.records import Record, data_file, field, read_records
 
 _NODE = """import sys, types
 node = types.ModuleType("node")
@@ -32,9 +32,8 @@ _TASK = "One line of this Python program is wrong. Write the whole program with 
 
 def load(data: Path | None) -> list[Problem]:
     """All problems, in the order of the file. Raises `UserError` for bad data or none."""
-    if data is None:
-        raise UserError("workload quixbugs needs its data file: --data quixbugs.jsonl (with node.py beside it)")
-    return [_problem(place, record, data) for place, record in read_records(data)]
+    path = data_file("quixbugs", data, "quixbugs.jsonl (with node.py beside it)")
+    return [_problem(place, record, path) for place, record in read_records(path)]
 
 
 def _problem(place: str, record: Record, data: Path) -> Problem:
@@ -67,10 +66,6 @@ def _slow(name: str, case: Any) -> bool:
     return name == "levenshtein" and len("".join(case[0])) > 60
 
 
-def _id(number: int) -> str:
-    return f"{'h' if number else 'v'}{number or 1}"
-
-
 def _case(place: str, name: str, number: int, case: Any) -> Test:
     match case:
         case [list(args), expected]:
@@ -81,7 +76,7 @@ def _case(place: str, name: str, number: int, case: Any) -> Test:
     checker = f"close:{float(args[-1])!r}" if name == "sqrt" else "json"
     call = {"function": name, "args": [encode(arg) for arg in args], "kwargs": {}}
     show = f"assert {name}({', '.join(to_source(encode(arg)) for arg in args)}) == {to_source(encode(expected))}"
-    return Test(_id(number), "call", call, {"value": encode(expected)}, checker, show)
+    return Test(test_id(number), "call", call, {"value": encode(expected)}, checker, show)
 
 
 def _functions(place: str, name: str, source: str, data: Path) -> list[Test]:
@@ -105,5 +100,5 @@ def _functions(place: str, name: str, source: str, data: Path) -> list[Test]:
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test"):
             body = ast.unparse(node)
             code = f"{head}{body}\n{node.name}()\n"
-            tests.append(script_test(_id(len(tests)), code, name, show=body, in_process=live))
+            tests.append(script_test(test_id(len(tests)), code, name, show=body, in_process=live))
     return tests

@@ -46,6 +46,13 @@ def field(place: str, record: Record, name: str, kind: type) -> Any:
     return value
 
 
+def data_file(workload: str, data: Path | None, file: str) -> Path:
+    """The data file of a workload that has none by itself; `file` is what it is called. Raises `UserError`."""
+    if data is None:
+        raise UserError(f"workload {workload} needs its data file: --data {file}")
+    return data
+
+
 def _lines(path: Path, text: str) -> Iterator[tuple[str, Any]]:
     # split, not splitlines: a JSON string may hold other line separators of Unicode.
     for number, line in enumerate(text.split("\n"), 1):

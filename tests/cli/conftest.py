@@ -87,19 +87,6 @@ reply = "I would rather not."
 """
 
 
-@pytest.fixture(scope="session")
-def sandbox() -> str:
-    """The best sandbox that this machine has without an engine, or a skip."""
-    from agentloop.sandbox.local import available
-
-    found = available()
-    if not found["namespaces"]:
-        return "local"
-    if not found["reduced"]:
-        return "local-reduced"
-    pytest.skip(f"no local sandbox: {found['namespaces']}")
-
-
 @dataclass(frozen=True)
 class Done:
     """How a command ended."""

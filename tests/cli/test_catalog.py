@@ -8,6 +8,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from agentloop import __version__
+from agentloop.sandbox.compiled import COMPILED
 
 from .conftest import Cli, command, settings
 
@@ -59,7 +60,8 @@ def test_show_template_and_sandbox(cli: Cli) -> None:
     text = cli("show", "template", "default/failed").stdout
     assert "fields" in text
     assert "{{ test }}" in text
-    assert "docker" in cli("show", "sandbox", "docker").stdout
+    assert 'backend = "docker"' in cli("show", "sandbox", "docker").stdout
+    assert cli("show", "sandbox", "auto").stdout.startswith("auto: docker where an engine answers")
 
 
 def test_a_new_strategy_with_a_new_template_runs_as_it_is(study: Path, cli: Cli) -> None:
@@ -97,6 +99,7 @@ def test_doctor_names_what_is_there_and_what_to_do(cli: Cli, sandbox: str) -> No
         "local/qwen2.5-coder-0.5b",
         "providers: no key is set",
         "humaneval",
+        *(f"compiler {language} in {sandbox}: " for language in COMPILED),
     ):
         assert name in done.stdout
     for line, following in zip(done.stdout.splitlines(), [*done.stdout.splitlines()[1:], ""], strict=True):

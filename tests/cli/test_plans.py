@@ -42,6 +42,12 @@ def test_a_profile_of_a_flag_lies_where_the_command_is_typed(study: Path, cli: C
     assert f"{study / 'mine.toml'}" in plan.stdout
 
 
+def test_a_run_of_flags_is_called_as_its_data(study: Path, cli: Cli) -> None:
+    words = ("--strategy", "direct", "--model", "scripted:script.toml", "--dry-run")
+    plan = cli("run", "--workload", "jsonl", "--data", "toy.jsonl", *words)
+    assert plan.stdout.startswith("run         toy into runs/toy\n"), plan.stderr
+
+
 def test_a_strategy_that_is_a_file_is_set_by_its_stem(study: Path, cli: Cli) -> None:
     cli("new", "strategy", "mine")
     words = ("--strategy", "graphs/mine.py", "-o", "strategies.mine.settings.iterations=7", "--dry-run")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -25,12 +26,12 @@ def test_report_fits_and_names_the_suite_of_every_count(finished: Path, cli: Cli
 
 def test_list_gives_the_way_of_each_attempt(finished: Path, cli: Cli) -> None:
     lines = cli("list", "runs/study", "--strategy", "feedback_loop").stdout.splitlines()
-    found = {line.split()[1]: line.split()[5:] for line in lines[1:]}
+    found = {cells[1]: cells[5:] for cells in (re.split(" {2,}", line.strip()) for line in lines[1:])}
     assert found == {
-        "double": ["failed>passed", "visible_passed", "failed>passed"],
-        "square": ["failed>failed", "visible_passed", "passed"],
-        "triple": ["passed>passed", "visible_passed", "passed"],
-        "half": ["no_code>no_code", "no_visible_suite", "no_code"],
+        "double": ["failed>passed", "visible suite passed", "failed>passed"],
+        "square": ["failed>failed", "visible suite passed", "passed"],
+        "triple": ["passed>passed", "visible suite passed", "passed"],
+        "half": ["no_code>no_code", "no visible suite", "no_code"],
     }
     hidden = cli("list", "runs/study", "--outcome", "hidden:passed", "--json").stdout.splitlines()
     assert sorted((json.loads(line)["problem"], json.loads(line)["strategy"]) for line in hidden) == [

@@ -141,7 +141,7 @@ def test_an_experiment_of_flags_alone(study: Path, sandbox: str, cli: Cli) -> No
         "run", "--workload", "jsonl", "--data", "toy.jsonl", "--model", "scripted:script.toml", "--strategy", "direct",
         "--limit", "2", "--sandbox", sandbox, "--quiet",
     )  # fmt: skip
-    assert (run.returncode, run.stdout) == (0, "runs/jsonl: 2 of 2 attempts done\n"), run.stderr
+    assert (run.returncode, run.stdout) == (0, "runs/toy: 2 of 2 attempts done\n"), run.stderr
 
 
 def test_every_strategy_is_read_as_what_it_is(study: Path, cli: Cli) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from agentloop import config, planning, runner
-from agentloop.errors import UserError
-from agentloop.runner import IN_A_ROW, Control
+from agentloop.errors import IN_A_ROW, UserError
+from agentloop.runner import Control
 
 from .conftest import ADD, Study, fenced
 

@@ -82,23 +82,11 @@ def test_kill_9_loses_nothing_acknowledged_and_keeps_nothing_half_written(tmp_pa
     process.join()
     assert process.exitcode == -9
     store = Store.open(tmp_path / "run")
-    assert [store.recorded(f"{number:064x}") for number in (0, 199)] == [
-        {"n": 0, "text": "0 " * 100},
-        {"n": 199, "text": "199 " * 100},
-    ]
+    kept = [store.recorded(f"{number:064x}") for number in range(200)]
+    assert kept == [{"n": number, "text": f"{number} " * 100} for number in range(200)]
     assert store.db.execute("SELECT count(*) FROM journal").fetchone() == (200,)
     assert store.meta("half") is None
-    assert store.blobs.verify() == 200
     assert store.db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    store.close()
-
-
-def test_damage_is_found(tmp_path: Path) -> None:
-    store = Store.open(tmp_path / "run")
-    store.record(KEY, "reply", {"text": "a" * 500})
-    store.db.execute("UPDATE blobs SET hash=zeroblob(32)")
-    with pytest.raises(AgentloopError, match="does not have its digest"):
-        store.blobs.verify()
     store.close()
 
 

@@ -55,6 +55,17 @@ def test_an_attempt_that_the_user_stopped_is_unfinished_not_a_fault(run: Run) ->
     assert "direct with m: 0 ended by a fault, 1 unfinished of 1" in text(run)
 
 
+def test_a_run_stopped_before_its_first_end_has_no_empty_tables(run: Run) -> None:
+    run.problem("A")
+    run.attempt("A", "direct", [], status="running")
+    for short in (True, False):
+        said = text(run, short=short)
+        assert "model m no attempt is done yet" in said
+        assert "paid in all: nothing" in said
+        assert "strategy" not in said
+        assert "first, final" not in said
+
+
 def test_unequal_rows_and_unknown_prices_are_said(run: Run) -> None:
     run.problem("A")
     run.problem("B")

@@ -10,26 +10,20 @@ import sys
 
 from agentloop.errors import AgentloopError
 from agentloop.sandbox import open_sandbox
-from agentloop.testing import language_cases, why_not
+from agentloop.testing import language_cases, why_not, wrong
 
 
 async def main(spec: str, language: str, cases: slice) -> dict[str, str]:
-    sandbox, found = open_sandbox(spec, lanes=1), {}
+    sandbox = open_sandbox(spec, lanes=1)
     try:
         await sandbox.start()
         if why := await why_not(sandbox, language):
             return {"skip": why}
-        for name, job, check in language_cases(language)[cases]:
-            found[name] = ""
-            try:
-                check(await sandbox.execute(job))
-            except (AssertionError, AgentloopError) as error:
-                found[name] = f"{type(error).__name__}: {error}"
+        return await wrong(sandbox, language_cases(language)[cases])
     except AgentloopError as error:
         return {"skip": f"{error}"}
     finally:
         await sandbox.close()
-    return found
 
 
 if __name__ == "__main__":

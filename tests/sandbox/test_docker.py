@@ -15,18 +15,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agentloop.errors import AgentloopError, SandboxError, UserError
+from agentloop.errors import SandboxError, UserError
 from agentloop.sandbox import engine, open_sandbox
 from agentloop.sandbox.docker import Demultiplexer, DockerSandbox
-from agentloop.testing import sandbox_cases
+from agentloop.testing import sandbox_cases, wrong
 from agentloop.types import Execution, Job, Limits, Test
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
     from docker import DockerClient
-
-    from agentloop.sandbox.conformance import Case
 
 RECIPE = Path(__file__).parents[2] / "sandboxes" / "docker"
 SLOW = "def f(x):\n    while True: pass\n"
@@ -70,22 +68,13 @@ def conformance(need: Callable[[str], None], request: pytest.FixtureRequest) -> 
     """What was wrong in each conformance case ('' for nothing), all run on one sandbox with two lanes."""
     need("docker")
 
-    async def one(sandbox: DockerSandbox, case: Case) -> str:
-        _, job, check = case
-        try:
-            check(await sandbox.execute(job))
-        except (AssertionError, AgentloopError) as error:
-            return f"{type(error).__name__}: {error}"
-        return ""
-
     async def run() -> dict[str, str]:
-        sandbox, cases = DockerSandbox(RECIPE, lanes=2, interpreter=request.param), sandbox_cases()
+        sandbox = DockerSandbox(RECIPE, lanes=2, interpreter=request.param)
         try:
             await sandbox.start()
-            results = await asyncio.gather(*(one(sandbox, case) for case in cases))
+            return await wrong(sandbox, sandbox_cases())
         finally:
             await sandbox.close()
-        return {case[0]: result for case, result in zip(cases, results, strict=True)}
 
     return asyncio.run(run())
 

@@ -17,9 +17,9 @@ from agentloop.doctor import checks, clean
 from agentloop.errors import AgentloopError, SandboxError, UserError
 from agentloop.sandbox import e2b, e2b_service, engine, lane, open_sandbox
 from agentloop.sandbox.compiled import COMPILED
-from agentloop.sandbox.conformance import Case, answer, call, job, stdio
+from agentloop.sandbox.conformance import answer, call, job, stdio
 from agentloop.sandbox.e2b import E2BSandbox
-from agentloop.testing import language_cases, sandbox_cases, why_not
+from agentloop.testing import language_cases, sandbox_cases, why_not, wrong
 from agentloop.types import Job, Limits
 from tests.sandbox.e2b_server import KEY, Answer, Server, serving
 from tests.sandbox.procs import below
@@ -64,14 +64,6 @@ def conformance(need: Callable[[str], None], tmp_path_factory: pytest.TempPathFa
     """What was wrong in each conformance case ('' for nothing), all run on one sandbox with two lanes."""
     need("e2b-machines")
 
-    async def one(sandbox: E2BSandbox, case: Case) -> str:
-        _, job, check = case
-        try:
-            check(await sandbox.execute(job))
-        except (AssertionError, AgentloopError) as error:
-            return f"{type(error).__name__}: {error}"
-        return ""
-
     async def run() -> dict[str, str]:
         sandbox, missing = E2BSandbox(lanes=2), dict[str, str]()
         with pytest.MonkeyPatch.context() as patch:
@@ -85,11 +77,11 @@ def conformance(need: Callable[[str], None], tmp_path_factory: pytest.TempPathFa
                             missing |= {case[0]: f"skip: {why}" for case in language_cases(language)[:2]}
                         else:
                             cases += language_cases(language)[:2]
-                    results = await asyncio.gather(*(one(sandbox, case) for case in cases))
+                    found = await wrong(sandbox, cases)
                 finally:
                     await sandbox.close()
                 assert server.machines == {}
-        return missing | {case[0]: result for case, result in zip(cases, results, strict=True)}
+        return missing | found
 
     return asyncio.run(run())
 
@@ -473,7 +465,7 @@ async def test_machines_of_a_killed_owner_are_removed_and_no_others(server: Serv
 
 async def test_doctor_tells(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     def line() -> tuple[bool, str]:
-        (check,) = [check for check in checks() if check.name == "e2b"]
+        check = next(check for check in checks() if check.name == "e2b")
         return check.ok, check.text
 
     ok, text = await asyncio.to_thread(line)
