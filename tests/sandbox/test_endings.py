@@ -21,7 +21,7 @@ ENDINGS = {
     "a file that is not closed": "out = open(1, 'w', closefd=False)\nout.write('a')",
     "a wrapper that is not flushed": "import io, sys\nout = io.TextIOWrapper(sys.stdout.buffer)\nout.write('a')",
     "a replaced stdout": "import sys\nprint('a')\nsys.stdout = open(1, 'w', closefd=False)\nprint('b')",
-    "a stdout for a while": "import io, sys\nsys.stdout = io.StringIO()\nprint(1)\nsys.stdout = sys.__stdout__\nprint(2)",
+    "a stdout for a while": "import io, sys\nsys.stdout = io.StringIO()\nprint(1)\nsys.stdout = sys.__stdout__",
     "a stdout for ever": "import io, sys\nprint('a')\nsys.stdout = io.StringIO()\nprint('b')",
     "no stdout": "import sys\nprint('a')\nsys.stdout = None\nprint('b')",
     "a closed stdout": "import sys\nprint('a')\nsys.stdout.close()",
@@ -51,7 +51,7 @@ ENDINGS = {
     "os._exit": "import os\nprint('a')\nos._exit(5)",
     "a signal": "import os, signal\nprint('a', flush=True)\nos.kill(os.getpid(), signal.SIGTERM)",
     "an abort": "import os\nos.abort()",
-    "a child that ends like it": "import os, sys\nif os.fork() == 0:\n    print('b')\n    sys.exit(3)\nos.wait()\nprint('c')",
+    "a child that ends like it": "import os, sys\nif os.fork() == 0:\n    print(1)\n    sys.exit(3)\nos.wait()",
 }  # fmt: skip
 
 
