@@ -23,6 +23,7 @@ def stand_ready(door):
     import _socket
 
     prctl = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")
+    compile("", "", "exec")  # a process's first use of it costs more than most programs do
     gc.freeze()  # collections in a fork need not look at (and so copy) what all forks share
     while posix.read(3, 1):
         pid = posix.fork()

@@ -203,22 +203,6 @@ class Source:
             return file.read()
 
 
-def compiled(source, name):
-    """`compile(source, name, "exec")` by the C function below it.
-
-    The first use of the built-in in a process makes the classes of all syntax trees: a tenth of a short program's time.
-    """
-    import _ctypes
-
-    if b"\0" in source:
-        raise SyntaxError("source code cannot contain null bytes")
-    anything = type("py_object", (_ctypes._SimpleCData,), {"_type_": "O"})
-    kind = type("PyFunction", (_ctypes.CFuncPtr,), {"_flags_": 1 | 4, "_restype_": anything})  # cdecl, keeps the GIL
-    function = kind(_ctypes.dlsym(_ctypes.dlopen(None, 0), "Py_CompileStringExFlags"))
-    del sys.modules["_ctypes"]
-    return function(source, name.encode(), 257, None, -1)  # a file, no flags, the interpreter's optimization
-
-
 def load(code, path, name):
     """Run the compiled main.py as module `name`; the module."""
     module = type(sys)(name)
@@ -349,7 +333,7 @@ def main(mode, folder, name=""):
         name = request["function"]
     try:
         with open(path, "rb") as file:
-            code = compiled(file.read(), "main.py")
+            code = compile(file.read(), "main.py", "exec", dont_inherit=True)
         stage = "exception"
         module = load(code, path, "__main__" if mode == "stdio" else "solution")
         if mode != "stdio" and name not in module.__dict__:
