@@ -98,10 +98,12 @@ def validate(
         from agentloop.catalog import sandbox_spec
         from agentloop.fetch import cache_dir
         from agentloop.sandbox import open_sandbox
+        from agentloop.validation import check_target, write
         from agentloop.validation import validate as work
-        from agentloop.validation import write
         from agentloop.workloads import load
 
+        if out is not None:
+            check_target(out)
         observer.event("phase", text=f"reading {workload}")
         problems = load(workload, data)
         opened = open_sandbox(
