@@ -83,7 +83,7 @@ def strategies_of(reading: Reading, *, frozen: bool) -> tuple[dict[str, PlannedS
     changed = []
     styles: dict[str | None, dict[str, Style]] = {}
     for label, entry in reading.manifest["strategies"].items():
-        spec = reading.manifest["specs"][label]
+        spec = reading.manifest.get("specs", {}).get(label, entry["name"])
         config = StrategyConfig(name=spec, label=label, settings=entry["settings"], roles=entry["roles"])
         kept = copies(reading.directory, label)
         try:
