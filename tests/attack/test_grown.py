@@ -96,3 +96,27 @@ def test_attempts_of_a_model_that_only_plays_a_part_now_are_not_counted(
             ends.append(ended.code)
     assert ends == [0, 3]
     assert "0 of 1 attempts done, 1 faults" in capsys.readouterr().out
+
+
+def test_a_dry_run_refuses_what_the_run_would_and_changes_nothing(
+    tmp_path: Path, folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / "store.sqlite").touch()  # a run that was killed at once
+    told = ["agentloop", "run", "--workload", "jsonl", "--data", str(tmp_path / "problems.jsonl"), "--sandbox", "local",
+            "--model", f"scripted:{tmp_path / 'script.jsonl'}", "--strategy", "direct", "--out", str(out)]  # fmt: skip
+    ends = []
+    for more in (["--dry-run"], ["--quiet"], ["--dry-run"], ["--dry-run", "--seed", "7"], ["--seed", "7"]):
+        monkeypatch.setattr(sys, "argv", [*told, *more])
+        before = (out / "store.sqlite").read_bytes()
+        try:
+            cli.main()
+            ends.append(0)
+        except SystemExit as ended:
+            ends.append(int(ended.code or 0))
+        assert "--quiet" in more or (out / "store.sqlite").read_bytes() == before
+    assert ends == [0, 0, 0, 2, 2]
+    first, second = [line for line in capsys.readouterr().err.splitlines() if line.startswith("agentloop:")]
+    assert "seed (was 0, is 7)" in first
+    assert first == second
