@@ -16,7 +16,7 @@ from agentloop.grader import grade
 from agentloop.hashing import canonical
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from langgraph.graph.state import CompiledStateGraph
 
@@ -77,6 +77,19 @@ class Means:
         return await grade(problem, driven.candidates.values(), self.journal, self.environment, self.sandbox)
 
 
+@dataclass(frozen=True)
+class _Started:
+    """A task that runs. `inner` is the namespace of the graph in it, where its node is one."""
+
+    name: str
+    path: str
+    namespace: tuple[str, ...]
+    inner: tuple[str, ...]
+    at: float = field(default_factory=time.time)
+    clock: float = field(default_factory=time.monotonic)
+    """`at` may be set back while the task runs."""
+
+
 @dataclass
 class _Pending:
     """A finished task whose outgoing edge is not known yet."""
@@ -99,7 +112,7 @@ async def drive(
     """
     result = Drive()
     steps: dict[str, int] = {}
-    started: dict[str, tuple[float, str, str]] = {}
+    started: dict[str, _Started] = {}
     pending: dict[tuple[str, ...], list[_Pending]] = {}
     batch: dict[tuple[str, ...], list[tuple[str, str]]] = {}
 
@@ -112,7 +125,9 @@ async def drive(
     def on_event(namespace: tuple[str, ...], event: dict[str, Any]) -> None:
         if "input" in event:
             path = event["input"].get("path", "") if isinstance(event["input"], dict) else ""
-            started[event["id"]] = (time.time(), path, event["name"])
+            task = _Started(event["name"], path, namespace, (*namespace, f"{event['name']}:{event['id']}"))
+            _apart(task, started.values())
+            started[event["id"]] = task
             batch.setdefault(namespace, []).append((event["name"], path))
             return
         if event["error"] is not None:
@@ -120,9 +135,9 @@ async def drive(
         # All tasks of a step start before the first of them ends, so here the edges into this step are known.
         if namespace in batch:
             settle(namespace, batch.pop(namespace))
-        began, path, _ = started.pop(event["id"])
-        inner = (*namespace, f"{event['name']}:{event['id']}")
-        settle(inner, [])
+        task = started.pop(event["id"])
+        path = task.path
+        settle(task.inner, [])
         update = event["result"] or {}
         step = steps[path] = steps.get(path, -1) + 1
         name = "/".join([*(part.partition(":")[0] for part in namespace), event["name"]])
@@ -133,8 +148,8 @@ async def drive(
             "edge": "",
             "reason": update["decision"]["reason"] if "decision" in update else "",
             "data": {"update": update, "used": [list(use) for use in context.used.pop(event["id"], [])]},
-            "at": began,
-            "seconds": time.time() - began,
+            "at": task.at,
+            "seconds": time.monotonic() - task.clock,
         }
         for candidate in update.get("candidates", []):
             result.candidates[candidate["path"], candidate["index"]] = candidate
@@ -154,15 +169,26 @@ async def drive(
     except JournalMiss as miss:
         for namespace in list(batch):  # what came before may differ already: then that is the difference
             settle(namespace, batch.pop(namespace))
-        _, path, name = list(started.values())[-1]
-        step = steps.get(path, -1) + 1
-        raise Divergence(f"{place({'path': path, 'step': step, 'node': name})}: {miss}", path, step) from miss
+        last = list(started.values())[-1]
+        step = steps.get(last.path, -1) + 1
+        where = place({"path": last.path, "step": step, "node": last.name})
+        raise Divergence(f"{where}: {miss}", last.path, step) from miss
     settle((), [])
     if context.used:  # the uses of tasks that no event told of
         raise UserError("a node runs a graph that LangGraph cannot see: name it in the node's own closure")
     if write is None and result.compared != len(stored):
         raise Divergence(f"the graph ended after {result.compared} transitions, {len(stored)} are stored")
     return result
+
+
+def _apart(task: _Started, running: Iterable[_Started]) -> None:
+    """Raises `UserError` where a task shares a path: which of two ends first must not number their steps."""
+    for other in running:
+        if other.path == task.path and task.namespace[: len(other.inner)] != other.inner:
+            raise UserError(
+                f"nodes {other.name!r} and {task.name!r} run side by side on the branch path {task.path!r}: send each "
+                "a path of its own (compose.branches, or Send with a path in the state)"
+            )
 
 
 def _keep(row: Row, stored: Mapping[tuple[str, int], Row], write: Callable[[Row], None] | None, result: Drive) -> None:

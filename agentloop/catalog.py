@@ -158,17 +158,16 @@ class Kit:
     base: Path | None = None
     frozen: Path | None = None
     files: dict[str, str] = field(default_factory=dict)
-    """`strategy:NAME`, `style:STYLE` and `template:STYLE/STEM` of everything used -> the file's text."""
+    """`strategy:NAME`, `style:STYLE` and `template:STYLE/STEM` of everything used -> the file's text ('': no file)."""
     styles: dict[str, Style] = field(default_factory=dict)
-    """Styles loaded so far; kits of one plan share it."""
+    """Styles loaded so far; kits of one plan share it, as their paths start from one `base`."""
 
     def style(self, spec: str) -> Style:
         """A style, loaded once. Raises `UserError`."""
         if spec not in self.styles:
             self.styles[spec] = load_style(spec, self.base, self.frozen)
         style = self.styles[spec]
-        if style.text:
-            self.files[f"style:{style.name}"] = style.text
+        self.files[f"style:{style.name}"] = style.text
         return style
 
     def template(self, style: str, name: str) -> Template:

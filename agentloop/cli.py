@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from io import TextIOWrapper
+from io import BufferedWriter, FileIO, TextIOWrapper
 from typing import NoReturn
 
 import typer
@@ -54,6 +54,7 @@ def options(
 def main() -> None:
     """Entry point: run a command, and end with one line where it fails."""
     debug = os.environ.get("AGENTLOOP_DEBUG", "") not in ("", "0")
+    _open_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # models answer with texts that no encoding has; they are shown escaped
             stream.reconfigure(errors="backslashreplace")
@@ -75,6 +76,22 @@ def main() -> None:
             # A full disk, a path too long, a folder that may not be read: the place is all there is to say.
             _end(": ".join(filter(None, (str(first.filename or "")[:200], first.strerror))), 1)
         _end(f"{type(first).__name__}: {first}{_place(first)}; not foreseen, {_kept()}", 1)
+
+
+def _open_streams() -> None:
+    """Give a process that was started without its standard streams some, that lead nowhere.
+
+    Else the first files that are opened take their numbers, and what a child says is written into them.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    # Python says None for a stream that is not there, whatever the types say.
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, TextIOWrapper(BufferedWriter(FileIO(number, "w", closefd=False))))
 
 
 def _place(error: BaseException) -> str:

@@ -59,12 +59,19 @@ class LoopContext:
         self.problem = without_hidden(self.problem)
 
     async def ask(
-        self, path: str, messages: Sequence[Message], *, role: str = "solver", heat: float | None = None, draw: int = 0
+        self,
+        path: str,
+        messages: Sequence[Message],
+        *,
+        role: str = "solver",
+        heat: float | None = None,
+        draw: str = "0",
     ) -> Reply:
         """One reply of the role's model to these messages.
 
         `path` is the branch path of the asking state. `heat` replaces the temperature. `draw` is the independent draw a
-        parallel branch starts from: the n-th repetition on the trunk and the first ask of branch n are the same draw.
+        parallel branch starts from, its path: the n-th repetition on the trunk and the first ask of branch n are the
+        same draw, and so are the n-th repetition on branch b and the first ask of branch b.n.
         Raises `ModelError`, `Cancelled`, `JournalMiss`.
         """
         speaker = self.speakers.get(role) or self.speakers["solver"]
@@ -76,7 +83,9 @@ class LoopContext:
         what = (path, digest([speaker.identity, list(sent), draw]))
         count = self._asked.get(what, 0)
         self._asked[what] = count + 1
-        occurrence = str(draw + count) if not (path and count) else f"{draw}.{count}"
+        occurrence = f"{draw}.{count}" if path else str(count)
+        while occurrence.endswith(".0"):
+            occurrence = occurrence.removesuffix(".0")
         seed = derive_seed(self.seed, problem_key(self.problem), self.sample, occurrence)
         asked = Asked(problem_key(self.problem), speaker.identity, self.sample, occurrence)
         key, reply = await self.journal.reply(asked, Request(sent, params, seed), speaker.model)

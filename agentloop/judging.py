@@ -8,11 +8,13 @@ again by the next run.
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections import Counter
-from contextlib import AsyncExitStack, closing
+from contextlib import AsyncExitStack, closing, suppress
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from agentloop.confirm import confirmed, to_first_failure
 from agentloop.errors import IN_A_ROW, SandboxError, UserError
@@ -25,13 +27,14 @@ from agentloop.stored import Entry, Output, read_entries
 from agentloop.types import Extraction, Job, Suite
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from agentloop.progress import Observer
     from agentloop.protocols import Sandbox
     from agentloop.types import Execution, Json, Problem, SuiteVerdict
 
+T = TypeVar("T")
 SuiteName = Literal["visible", "hidden", "all"]
 SUITES: tuple[SuiteName, ...] = ("visible", "hidden", "all")
 WINDOW = 8
@@ -100,21 +103,27 @@ async def judge_programs(
     total = sum(1 for _ in entries()) if programs.is_file() else None
     if total == 0:
         raise UserError(f"{programs} holds no program")
+    advance = _here if total else _aside  # a pipe may let us wait while programs run
     summary = Judged(suite)
-    digests = {problem.id: digest(asdict(problem))[:16] for problem in problems}
+    digests = {problem.id: digest(_meaning(problem, left_out))[:16] for problem in problems}
     async with AsyncExitStack() as stack:
         output = stack.enter_context(closing(Output(out)))
-        rest = stack.enter_context(closing(entries()))
+        stack.callback(_close, reading := entries())
+        rest: Iterator[Entry] = reading
         again: dict[int, Entry] = {}
         environments = set()
-        settings = {"suite": suite, "first_failure": first_failure}
-        for index, (entry, line) in enumerate(output.kept(rest, digests, settings)):
+        kept = output.kept(rest, digests, {"suite": suite, "first_failure": first_failure})
+        while pair := await advance(kept):
+            entry, line = pair
+            if line is None:
+                rest = chain([entry], rest)
+                break
             environments.add(line["judged"]["environment"])
-            summary.kept += 1
             if line.get("fault"):
-                again[index] = entry
+                again[summary.kept] = entry
             else:
                 summary.count(line)
+            summary.kept += 1
         observer.event("plan", total=total or 0, reused=summary.kept - len(again), unit="programs")
         if summary.kept == total and not again:
             return summary
@@ -128,7 +137,7 @@ async def judge_programs(
                             "use the same one, or name another file with -o")  # fmt: skip
         worker = _Worker(
             {problem.id: problem for problem in problems}, suites, digests, left_out, sandbox, environment, short,
-            suite, first_failure, asyncio.Semaphore(jobs), observer, summary,
+            suite, first_failure, asyncio.Semaphore(jobs), observer, summary, advance,
         )  # fmt: skip
         mended: dict[int, Mapping[str, Any]] = {}
         places = iter(list(again))
@@ -138,7 +147,49 @@ async def judge_programs(
             output.replace(mended)
         if not summary.stopped:
             await worker.all(rest, output.write, jobs)
+        if not (summary.outcomes or summary.faults or summary.left_out):
+            raise UserError(f"{programs} holds no program")
     return summary
+
+
+def _meaning(problem: Problem, left_out: Mapping[str, str]) -> Json:
+    """All that a verdict on a problem's programs follows from, or that there is none."""
+    return [asdict(problem), left_out[problem.id]] if problem.id in left_out else asdict(problem)
+
+
+async def _here(items: Iterator[T]) -> T | None:
+    return next(items, None)
+
+
+async def _aside(items: Iterator[T]) -> T | None:
+    """The next item, waited for in a thread that nobody waits for: Ctrl-C must not hang until a pipe has more."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T | None] = loop.create_future()
+
+    def settle(item: T | None, error: Exception | None) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(item)
+        else:
+            future.set_exception(error)
+
+    def work() -> None:
+        item, failed = None, None
+        try:
+            item = next(items, None)
+        except Exception as error:
+            failed = error
+        with suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(settle, item, failed)
+
+    threading.Thread(target=work, name="programs", daemon=True).start()
+    return await future
+
+
+def _close(entries: Generator[Entry, None, None]) -> None:
+    with suppress(ValueError):  # it still waits for a pipe, and ends with the process
+        entries.close()
 
 
 def _suite(problem: Problem, name: SuiteName) -> Suite:
@@ -161,6 +212,7 @@ class _Worker:
     free: asyncio.Semaphore
     observer: Observer
     summary: Judged
+    advance: Callable[[Iterator[Entry]], Awaitable[Entry | None]]
     in_a_row: int = 0
     open: int = 0
     """Bytes of the input lines that are judged now or wait to be written."""
@@ -173,8 +225,7 @@ class _Worker:
 
         async def read(group: asyncio.TaskGroup) -> None:
             try:
-                # In a thread: a pipe may let us wait while programs run.
-                while not self.summary.stopped and (entry := await asyncio.to_thread(next, entries, None)):
+                while not self.summary.stopped and (entry := await self.advance(entries)):
                     while self.open and self.open + entry.size > ROOM:
                         written.clear()
                         await written.wait()

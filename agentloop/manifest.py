@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from agentloop.errors import AgentloopError, UserError
-from agentloop.hashing import digest
+from agentloop.hashing import digest, text_digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -119,7 +119,10 @@ def copies(directory: Path, label: str) -> Path:
 
 
 def _own(directory: Path, label: str) -> Path:
-    return directory / CATALOG / "labels" / quote(label, safe="").replace(".", "%2E")
+    name = quote(label, safe="").replace(".", "%2E")
+    if len(name) > 200:  # no file system takes more than 255
+        name = f"{name[:150]}-{text_digest(label)[:16]}"
+    return directory / CATALOG / "labels" / name
 
 
 def copy_files(directory: Path, strategies: Mapping[str, PlannedStrategy]) -> None:

@@ -61,8 +61,8 @@ def generate(role: str = "solver") -> Node:
 
     async def node(state: LoopState, runtime: Runtime[LoopContext]) -> dict[str, Any]:
         path = state.get("path", "")
-        draw = int(path.rpartition(".")[2]) if path else 0
-        reply = await runtime.context.ask(path, state["messages"], role=role, heat=state.get("heat"), draw=draw)
+        draw, heat = path or "0", state.get("heat")
+        reply = await runtime.context.ask(path, state["messages"], role=role, heat=heat, draw=draw)
         return {
             "reply": reply.text,
             "finish_reason": reply.finish_reason,

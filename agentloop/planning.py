@@ -47,7 +47,7 @@ class PlannedStrategy:
             "settings": dict(self.settings),
             "roles": dict(self.roles),
             "oracle": self.strategy.oracle,
-            "files": {name: text_digest(text) for name, text in self.files.items()},
+            "files": {name: text_digest(text) for name, text in self.files.items() if text},
         }
 
 

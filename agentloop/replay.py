@@ -80,15 +80,16 @@ def strategies_of(reading: Reading, *, frozen: bool) -> tuple[dict[str, PlannedS
     """
     planned: dict[str, PlannedStrategy] = {}
     changed = []
-    styles: dict[str, Style] = {}
+    styles: dict[str | None, dict[str, Style]] = {}
     for label, entry in reading.manifest["strategies"].items():
-        spec = reading.manifest["specs"][label]
+        spec = reading.manifest.get("specs", {}).get(label, entry["name"])
         config = StrategyConfig(name=spec, label=label, settings=entry["settings"], roles=entry["roles"])
         kept = copies(reading.directory, label)
         try:
             told = reading.manifest.get("bases", {}).get(label)  # runs of an older version do not tell
             base = Path(told) if told else None
-            planned[label] = plan_strategy(config, None, base, kept if frozen else None, {} if frozen else styles)
+            loaded = {} if frozen else styles.setdefault(told, {})  # a path means another style from another base
+            planned[label] = plan_strategy(config, None, base, kept if frozen else None, loaded)
         except UserError as error:
             if frozen:
                 raise

@@ -18,13 +18,13 @@ import sqlite3
 import time
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from agentloop.errors import AgentloopError, UserError
 from agentloop.packing import Blobs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from agentloop.types import Json, Problem, SuiteVerdict
@@ -54,8 +54,11 @@ MIGRATIONS: tuple[str, ...] = (
     """,
 )
 """Appended, never edited: `user_version` counts those that a file has seen."""
-_MANIFEST = ("strategies", "models")
-"""What no manifest lacks."""
+_MANIFEST = {"name": str, "created": str, "agentloop": str, "seed": int, "workload": dict, "strategies": dict,
+             "models": dict, "environment": dict, "environment_id": str}  # fmt: skip
+_STRATEGY = {"name": str, "settings": dict, "roles": dict, "files": dict, "oracle": bool}
+_MODEL = {"params": dict, "identity": dict}
+"""What no manifest lacks, nor an entry of its strategies and models."""
 
 
 class Store:
@@ -269,11 +272,26 @@ def read_manifest(db: sqlite3.Connection) -> dict[str, Any] | None:
     manifest = read_meta(db, "manifest")
     if manifest is None and db.execute("SELECT 1 FROM attempts LIMIT 1").fetchone() is None:
         return None
-    if not isinstance(manifest, dict) or not all(isinstance(manifest.get(part), dict) for part in _MANIFEST):
+    if not _is_manifest(manifest):
         raise AgentloopError("the store is damaged: its manifest, which says what its rows mean, is gone or is none")
+    for strategy, model in db.execute("SELECT DISTINCT strategy, model FROM attempts"):
+        if strategy not in manifest["strategies"] or model not in manifest["models"]:
+            raise AgentloopError(f"the store is damaged: its manifest does not know strategy {strategy!r}, {model!r}")
     if db.execute("SELECT 1 FROM attempts WHERE problem NOT IN (SELECT id FROM problems) LIMIT 1").fetchone():
         raise AgentloopError("the store is damaged: there are attempts whose problem is gone")
     return manifest
+
+
+def _is_manifest(value: Json) -> TypeGuard[dict[str, Any]]:
+    def has(value: Json, shape: Mapping[str, type]) -> bool:
+        return isinstance(value, dict) and all(isinstance(value.get(key), kind) for key, kind in shape.items())
+
+    return (
+        has(value, _MANIFEST)
+        and all(has(entry, _STRATEGY) for entry in value["strategies"].values())
+        and all(has(entry, _MODEL) for entry in value["models"].values())
+        and all(isinstance(path, str) for kind in ("specs", "bases") for path in (value.get(kind) or {}).values())
+    )
 
 
 def read_transitions(db: sqlite3.Connection, blobs: Blobs, attempt: int) -> dict[tuple[str, int], dict[str, Any]]:

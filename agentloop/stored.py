@@ -10,11 +10,15 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from agentloop.errors import UserError
+from agentloop.errors import AgentloopError, UserError
+from agentloop.types import OUTCOMES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -72,14 +76,16 @@ def _entry(place: str, number: int, line: bytes, known: Collection[str]) -> Entr
         raise UserError(f"{place}: a stored program is a JSON object, not {type(record).__name__}")
     id = record.get("problem_id")
     if not isinstance(id, str):
-        there = ", ".join(map(repr, list(record)[:8])) or "none"
+        there = ", ".join(_short(key) for key in list(record)[:8]) or "none"
         raise UserError(f"{place}: key 'problem_id' must be a string" if "problem_id" in record else
                         f"{place}: key 'problem_id' is missing (there: {there})")  # fmt: skip
     if id not in known:
-        near = get_close_matches(id, known, n=1, cutoff=0.5)
+        near = get_close_matches(id, known, n=1, cutoff=0.5) if len(id) < 1000 else []
         hint = f"did you mean {near[0]!r}? " if near else ""
         first = next(iter(known))
-        raise UserError(f"{place}: unknown problem {id!r}: {hint}the workload has {len(known)}, the first is {first!r}")
+        raise UserError(
+            f"{place}: unknown problem {_short(id)}: {hint}the workload has {len(known)}, the first is {first!r}"
+        )
     texts = [record.get(key) for key in ("code", "response")]
     if not all(text is None or isinstance(text, str) for text in texts):
         raise UserError(f"{place}: 'code' and 'response' are strings")
@@ -91,43 +97,50 @@ def _entry(place: str, number: int, line: bytes, known: Collection[str]) -> Entr
     return Entry(number, record, hashlib.sha256(line).hexdigest()[:_DIGEST], len(line))
 
 
+def _short(text: str) -> str:
+    return repr(text) if len(text) <= 100 else f"{text[:80]!r}... ({len(text):,} characters)"
+
+
 class Output:
-    """The file of verdicts, open for this process alone; a last line that was cut off is removed.
+    """The file of verdicts, open for this process alone. Nothing of it is changed before `kept` has seen all of it.
 
     Raises `UserError` where it cannot be written, or another process writes it.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file = _locked(path)
-        self._file.seek(0)
-        end = 0
-        for line in self._file:
-            end += len(line) if line.endswith(b"\n") else 0
-        self._file.truncate(end)
+        self.path = path.resolve()  # of a link, what it leads to: that is what is replaced
+        self._made = not self.path.exists()
+        self._file = _locked(self.path)
+        self._end = self._file.seek(0, os.SEEK_END)
 
     def kept(
         self, entries: Iterator[Entry], problems: Mapping[str, str], settings: Mapping[str, Any]
-    ) -> Iterator[tuple[Entry, Json]]:
+    ) -> Iterator[tuple[Entry, Json | None]]:
         """Every line that is there with the stored program that it judges, taken from `entries`.
 
-        `problems`: id -> digest of the problem as it is judged; `settings`: what every line has alike.
-        Raises `UserError` at the first that does not fit.
+        A last line that was cut off is removed, and comes as None. `problems`: id -> digest of the problem as it is
+        judged; `settings`: what every line has alike. Raises `UserError` at the first that does not fit: then the file
+        stays as it is.
         """
         self._file.seek(0)
+        begin = 0
         for number, text in enumerate(self._file, 1):
             place = f"{self.path} line {number}"
+            none = f"{place}: this is no file of verdicts: name another one with -o"
             entry = next(entries, None)
             if entry is None:
                 raise UserError(f"{place}: there are more verdicts than programs: name another file with -o")
-            try:
-                line = json.loads(text)
-                judged = line["judged"]
-                found = {"program": judged["input"], "problem": judged["problem"]} | {
-                    key: line[key] for key in settings
-                }
-            except (ValueError, TypeError, LookupError, RecursionError) as error:
-                raise UserError(f"{place}: this is no file of verdicts: name another one with -o") from error
+            if not text.endswith(b"\n"):
+                if not _cut(text, entry.record):
+                    raise UserError(none)
+                self._end = self._file.truncate(begin)
+                yield entry, None
+                return
+            line = _verdict(text)
+            if line is None:
+                raise UserError(none)
+            judged = line["judged"]
+            found = {"program": judged["input"], "problem": judged["problem"], **{key: line.get(key) for key in settings}}
             wanted = {"program": entry.digest, "problem": problems[entry.record["problem_id"]], **settings}
             differs = [name for name in wanted if wanted[name] != found[name]]
             if differs:
@@ -136,36 +149,81 @@ class Output:
                     "name another file with -o, or remove this one"
                 )
             yield entry, line
+            begin += len(text)
 
     def write(self, line: Mapping[str, Any]) -> None:
-        """Append a verdict; a reader of the file sees it at once."""
-        self._file.seek(0, os.SEEK_END)
-        self._file.write(encoded(line))
-        self._file.flush()
+        """Append a verdict; a reader of the file sees it at once. Raises `AgentloopError` with nothing half-written."""
+        rest = memoryview(encoded(line))
+        try:
+            while rest:
+                rest = rest[os.write(self._file.fileno(), rest) :]
+        except OSError as error:
+            os.ftruncate(self._file.fileno(), self._end)
+            raise self._failed(error) from error
+        self._end = os.fstat(self._file.fileno()).st_size
 
     def replace(self, lines: Mapping[int, Mapping[str, Any]]) -> None:
-        """Put new lines in the place of some, by index from 0. The file is never seen in between."""
+        """Put new lines in the place of some, by index from 0. The file is never seen in between.
+
+        Raises `AgentloopError`: then it is as it was.
+        """
         if not lines:
             return
-        beside = self.path.with_name(self.path.name + ".new")
+        # A name that nothing else has: what a killed process left is found again.
+        beside = self.path.with_name(f".agentloop-{os.fstat(self._file.fileno()).st_ino}.new")
         beside.unlink(missing_ok=True)
         new = _locked(beside)
-        self._file.seek(0)
-        for index, text in enumerate(self._file):
-            new.write(encoded(lines[index]) if index in lines else text)
-        new.flush()
-        beside.replace(self.path)
+        try:
+            shutil.copymode(self.path, beside)
+            self._file.seek(0)
+            for index, text in enumerate(self._file):
+                new.write(encoded(lines[index]) if index in lines else text)
+            new.flush()
+            beside.replace(self.path)
+        except OSError as error:
+            beside.unlink(missing_ok=True)
+            with suppress(OSError):
+                new.close()
+            raise self._failed(error) from error
         self._file.close()
-        self._file = new
+        self._file, self._end = new, new.tell()
 
     def close(self) -> None:
-        """Close the file. Safe to call twice."""
+        """Close the file; one that was made for nothing goes. Safe to call twice."""
+        if self._made and not self._end and not self._file.closed:
+            self.path.unlink(missing_ok=True)
         self._file.close()
+
+    def _failed(self, error: OSError) -> AgentloopError:
+        return AgentloopError(f"cannot write {self.path}: {error.strerror or error}; mend that and run again to go on")
 
 
 def encoded(line: Mapping[str, Any]) -> bytes:
     """A line of the file. Lone surrogates stay escaped, so that any text survives."""
     return json.dumps(line, ensure_ascii=True).encode() + b"\n"
+
+
+def _verdict(text: bytes) -> Json | None:
+    """A line that this module wrote, or None."""
+    try:
+        line = json.loads(text)
+        told = [line["suite"], *(line["judged"][key] for key in ("input", "problem", "environment"))]
+        if line["outcome"] is None:
+            told.append(line["fault"] if "fault" in line else line["left_out"])
+        elif line["outcome"] in OUTCOMES:
+            told.append(line["trust"])
+        else:
+            return None
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return None
+    return line if all(isinstance(value, str) for value in told) else None
+
+
+def _cut(text: bytes, record: Json) -> bool:
+    """Whether a text is the beginning of the line that is written for a stored program."""
+    # A `code` of null gives way to the program that was found in the response.
+    begin = encoded(dict(takewhile(lambda item: item != ("code", None), record.items())))[:-2]
+    return text.startswith(begin) or begin.startswith(text)
 
 
 def _locked(path: Path) -> BinaryIO:
@@ -178,6 +236,8 @@ def _locked(path: Path) -> BinaryIO:
         raise UserError(f"cannot write {path}: {error.strerror or error}") from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(file.fileno()).st_ino != path.stat().st_ino:
+            raise BlockingIOError  # opened just before its writer put a new file in its place
     except OSError as error:
         file.close()
         raise UserError(f"another process writes {path}") from error

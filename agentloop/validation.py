@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
+import os
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -18,7 +20,7 @@ from agentloop.errors import SandboxError, UserError
 from agentloop.hashing import digest
 from agentloop.preflight import start
 from agentloop.progress import Quiet
-from agentloop.types import Job, Suite
+from agentloop.types import Job, Json, Suite
 from agentloop.workloads import load
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
     from agentloop.progress import Observer
     from agentloop.protocols import Sandbox
-    from agentloop.types import Json, Problem, TestVerdict
+    from agentloop.types import Problem, TestVerdict
 
 TIMES = 3.0
 """A limit is so many times the slowest reference (the rule of PROBE)."""
@@ -145,20 +147,35 @@ def _why(test: TestVerdict) -> str:
     return f"its reference does not pass hidden test {test.test}: {test.outcome}{detail}"
 
 
+def check_target(path: Path) -> None:
+    """Raises `UserError` where `write` could not write, before hours of work."""
+    parent = next(folder for folder in path.absolute().parents if folder.exists())
+    if path.is_dir() or not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        what = "it is a directory" if path.is_dir() else f"{parent} is not a directory that may be written"
+        raise UserError(f"cannot write {path}: {what}")
+
+
 def write(found: Validated, path: Path) -> None:
-    """Write it as JSON. Raises `UserError` where that cannot be done."""
+    """Write it as JSON; what was there is there until all of it is written. Raises `UserError`."""
+    beside = path.with_name(f".agentloop-{os.getpid()}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(asdict(found), indent=1) + "\n", encoding="utf-8")
+        beside.write_text(json.dumps(asdict(found), indent=1) + "\n", encoding="utf-8")
+        beside.replace(path.resolve())
     except OSError as error:
+        beside.unlink(missing_ok=True)
         raise UserError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def read(path: Path) -> Validated:
     """What `write` wrote. Raises `UserError` for a file that is none of these."""
+    from pydantic import TypeAdapter
+
     try:
-        return Validated(**json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
+        text = path.read_text(encoding="utf-8")
+        Validated(**json.loads(text))  # no other keys, which pydantic would pass over
+        return TypeAdapter(Validated).validate_json(text, strict=True)
+    except (OSError, ValueError, TypeError, RecursionError) as error:  # pydantic's own is a ValueError
         said = (error.strerror if isinstance(error, OSError) else None) or "it is no file of `agentloop validate`"
         raise UserError(f"cannot use the validation {path}: {said}") from error
 
@@ -166,10 +183,12 @@ def read(path: Path) -> Validated:
 def apply(found: Validated, problems: Sequence[Problem], path: Path) -> list[Problem]:
     """The problems with sound examples and limits; quarantined ones are still among them.
 
-    Raises `UserError` when the validation is about another workload, another version of it, or only a part of it.
+    Raises `UserError` when the validation is about another workload or another version of it, or says what none says.
     """
     if found.workload != workload_digest(problems):
         raise UserError(f"{path} validates another workload or another version of it: run agentloop validate again")
+    if wrong := _wrong(found, problems):
+        raise UserError(f"cannot use the validation {path}: {wrong}; run agentloop validate again")
     sound = []
     for problem in problems:
         dropped = found.dropped.get(problem.id, [])
@@ -182,3 +201,18 @@ def apply(found: Validated, problems: Sequence[Problem], path: Path) -> list[Pro
             else problem
         )
     return sound
+
+
+def _wrong(found: Validated, problems: Sequence[Problem]) -> str:
+    """What no validation of these problems says: somebody wrote into the file. '' if there is nothing of the kind."""
+    examples = {problem.id: {test.id for test in problem.visible.tests} for problem in problems}
+    for id in (*found.quarantined, *found.dropped, *found.limits):
+        if id not in examples:
+            return f"it tells of a problem {id!r} that is not there"
+    for id, tests in found.dropped.items():
+        if extra := set(tests) - examples[id]:
+            return f"{id} has no visible example {min(extra)!r}"
+    for id, limits in found.limits.items():
+        if set(limits) != {"cpu", "wall"} or not all(0 < value < math.inf for value in limits.values()):
+            return f"the limits of {id} are none: {limits}"
+    return ""

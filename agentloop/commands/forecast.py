@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from agentloop.budget import CHARACTERS_PER_TOKEN
-from agentloop.store import FILE
+from agentloop.manifest import merge, plan_manifest
+from agentloop.snapshot import connect
+from agentloop.store import FILE, read_manifest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,8 +22,13 @@ FEEDBACK_TOKENS = 1000
 
 
 def forecast(plan: Plan, directory: Path) -> Iterator[str]:
-    """The plan in lines, with a ceiling of calls, tokens and, where prices are known, of money."""
+    """The plan in lines, with a ceiling of calls, tokens and, where prices are known, of money.
+
+    Raises `UserError` where the directory holds results of another meaning, as the run would.
+    """
     experiment, problems = plan.experiment, plan.problems
+    if (directory / FILE).exists():
+        _check_growth(plan, directory)
     without = [problem.id for problem in problems if not problem.visible.tests]
     yield f"run         {experiment.name} into {directory}" + (" (goes on)" if (directory / FILE).exists() else "")
     yield f"problems    {len(problems)} of {experiment.workload.name}: {_some([problem.id for problem in problems])}"
@@ -53,6 +60,17 @@ def forecast(plan: Plan, directory: Path) -> Iterator[str]:
     amount = "free" if not cost else f"${cost:,.2f} at most, about" if cost >= 0.01 else "under $0.01"
     parts = ([amount] if known else []) + [f"no price known for {name}" for name in unknown]
     yield f"cost        {'; '.join(parts)}"
+
+
+def _check_growth(plan: Plan, directory: Path) -> None:
+    db, copy = connect(directory / FILE)
+    try:
+        if db.execute("PRAGMA user_version").fetchone()[0]:  # else it was stopped before there was anything in it
+            merge(directory, read_manifest(db), plan_manifest(plan))
+    finally:
+        db.close()
+        if copy is not None:
+            copy.cleanup()
 
 
 def _some(names: list[str]) -> str:

@@ -98,10 +98,12 @@ def validate(
         from agentloop.commands.interrupt import interruptible
         from agentloop.fetch import cache_dir
         from agentloop.preflight import opened
+        from agentloop.validation import check_target, write
         from agentloop.validation import validate as references
-        from agentloop.validation import write
         from agentloop.workloads import load
 
+        if out is not None:
+            check_target(out)
         observer.event("phase", text=f"reading {workload}")
         problems = load(workload, data)
         where = opened(sandbox, Path.cwd(), jobs, observer)

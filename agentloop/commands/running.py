@@ -154,7 +154,7 @@ def _done(run: Reading, plan: Plan) -> int:
     problems = {(problem.workload, problem.id) for problem in plan.problems}
     return sum(
         one.strategy in plan.strategies
-        and one.model in plan.models
+        and one.model in plan.solvers
         and one.sample < plan.experiment.samples
         and (one.workload, one.problem) in problems
         for one in run.attempts("a.status='done'")

@@ -80,13 +80,14 @@ def test_a_journal_is_not_driven_into_a_file(tmp_path: Path) -> None:
         asyncio.run(replay_into(tmp_path, tmp_path / "file"))
 
 
-def test_an_edited_strategy_under_a_new_label_keeps_a_copy_of_its_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize("new", ["../new", "ü" * 3000])
+def test_an_edited_strategy_under_a_new_label_keeps_a_copy_of_its_own(tmp_path: Path, new: str) -> None:
     text = (root() / "graphs" / "direct.py").read_text()
     mine, run = tmp_path / "mine.py", tmp_path / "run"
-    for label, now in {"old": text, "../new": text.replace('"submit"', '"hand_in"')}.items():
+    for label, now in {"old": text, new: text.replace('"submit"', '"hand_in"')}.items():
         mine.write_text(now)
         copy_files(run, {label: plan_strategy(StrategyConfig(name=str(mine), label=label), None, None)})
-    for label, node in {"old": "submit", "../new": "hand_in"}.items():
+    for label, node in {"old": "submit", new: "hand_in"}.items():
         config = StrategyConfig(name=str(mine), label=label)
         assert node in plan_strategy(config, None, None, copies(run, label)).graph.nodes
     assert not (tmp_path / "new").exists()

@@ -95,6 +95,38 @@ def test_a_paid_reply_is_stored_before_anyone_is_told(tmp_path: Path) -> None:
     assert len(told) == 1
 
 
+@pytest.mark.parametrize(
+    "harm",
+    [
+        {"strategies": {"direct": 3}},
+        {"strategies": {"direct": {}}},
+        {"strategies": {}},
+        {"models": {"model": None}},
+        {"models": {"other": {"params": {}, "identity": {}}}},
+        {"seed": "x"},
+        {"environment_id": None},
+        {"bases": {"direct": 7}},
+        {"specs": {"direct": ["direct"]}},
+    ],
+    ids=str,
+)
+def test_a_manifest_that_does_not_say_what_its_rows_need_is_damaged(tmp_path: Path, harm: dict[str, object]) -> None:
+    entry = {"name": "direct", "digest": "", "settings": {}, "roles": {}, "oracle": False, "files": {}}
+    whole: dict[str, object] = {
+        "name": "n", "created": "", "agentloop": "", "seed": 0, "workload": {}, "environment": {}, "environment_id": "",
+        "strategies": {"direct": entry}, "models": {"model": {"name": "m", "params": {}, "identity": {}}},
+    }  # fmt: skip
+    store = Store.open(tmp_path)
+    store.db.execute("INSERT INTO problems VALUES(1, 'w', 'p', '', x'')")
+    store.attempt(1, "model", "direct", 0)
+    store.set_meta("manifest", whole)
+    assert store.manifest() == whole
+    store.set_meta("manifest", whole | harm)
+    with pytest.raises(AgentloopError, match="damaged"):
+        store.manifest()
+    store.close()
+
+
 @pytest.mark.parametrize("value", ["{", "[1]", "{}", None, '{"strategies": {}, "models": {}}'])
 def test_attempts_without_a_manifest_or_a_problem_are_a_damaged_store_not_an_empty_run(
     tmp_path: Path, value: str | None
