@@ -140,7 +140,8 @@ class Output:
             if line is None:
                 raise UserError(none)
             judged = line["judged"]
-            found = {"program": judged["input"], "problem": judged["problem"], **{key: line.get(key) for key in settings}}
+            found = {key: line.get(key) for key in settings}
+            found |= {"program": judged["input"], "problem": judged["problem"]}
             wanted = {"program": entry.digest, "problem": problems[entry.record["problem_id"]], **settings}
             differs = [name for name in wanted if wanted[name] != found[name]]
             if differs:

@@ -25,7 +25,6 @@ from agentloop.judging import judge_programs
 from agentloop.sandbox import open_sandbox
 from agentloop.stored import Entry, Output
 from agentloop.workloads import load
-from tests.test_judging import sandbox  # noqa: F401
 
 PROBLEM = {"id": "p", "statement": "Print 3.", "hidden": [{"stdin": "", "stdout": "3\n"}],
            "visible": [{"stdin": "", "stdout": "3\n"}]}  # fmt: skip
@@ -33,7 +32,7 @@ STORED = [{"problem_id": "p", "code": f"print({number})"} for number in (3, 4, 3
 
 
 @pytest.fixture
-def judge(tmp_path: Path, sandbox: str) -> Callable[..., Any]:  # noqa: F811
+def judge(tmp_path: Path, sandbox: str) -> Callable[..., Any]:
     """`judge(out)`: judge STORED into a file of the test's folder."""
     (tmp_path / "problems.jsonl").write_text(json.dumps(PROBLEM) + "\n")
     (tmp_path / "programs.jsonl").write_text("".join(json.dumps(each) + "\n" for each in STORED))
@@ -49,7 +48,7 @@ def judge(tmp_path: Path, sandbox: str) -> Callable[..., Any]:  # noqa: F811
 
 
 @pytest.fixture(scope="session")
-def verdicts(tmp_path_factory: pytest.TempPathFactory, sandbox: str) -> str:  # noqa: F811
+def verdicts(tmp_path_factory: pytest.TempPathFactory, sandbox: str) -> str:
     """The verdicts on STORED, as a file's text."""
     folder = tmp_path_factory.mktemp("verdicts")
     (folder / "problems.jsonl").write_text(json.dumps(PROBLEM) + "\n")
@@ -131,7 +130,7 @@ def test_lines_are_mended_through_a_link_and_beside_files_of_others(
 def test_a_problem_that_was_left_out_is_not_kept_as_a_verdict(judge: Callable[..., Any], tmp_path: Path) -> None:
     judge(left_out={"p": "its reference fails"})
     for left_out in ({}, {"p": "for another reason"}):
-        with pytest.raises(UserError, match="another problem"):
+        with pytest.raises(UserError, match="its problem is not"):
             judge(left_out=left_out)
     assert judge(left_out={"p": "its reference fails"}).left_out == 3
 
@@ -169,7 +168,9 @@ def test_a_full_disk_spoils_no_file_that_is_mended(tmp_path: Path) -> None:
             "environment": "e"}}  # fmt: skip
     (tmp_path / "out.jsonl").write_text(json.dumps(line) + "\n")
     output = Output(tmp_path / "out.jsonl")
-    assert [each for _, each in output.kept(iter([Entry(1, record, "i", 1)]), {"p": "d"}, "hidden")] == [line]
+    assert [each for _, each in output.kept(iter([Entry(1, record, "i", 1)]), {"p": "d"}, {"suite": "hidden"})] == [
+        line
+    ]
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
@@ -184,7 +185,7 @@ def test_a_full_disk_spoils_no_file_that_is_mended(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
 
 
-def test_ctrl_c_does_not_wait_for_a_pipe(tmp_path: Path, sandbox: str) -> None:  # noqa: F811
+def test_ctrl_c_does_not_wait_for_a_pipe(tmp_path: Path, sandbox: str) -> None:
     """Programs come over a pipe that stays open and silent: before the first, and on going on with a file."""
     (tmp_path / "problems.jsonl").write_text(json.dumps(PROBLEM) + "\n")
     out = tmp_path / "out.jsonl"
