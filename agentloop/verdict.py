@@ -187,7 +187,8 @@ def _script(test: Test, record: dict[str, Json]) -> _Result:
         return stopped
     if answer is not None and isinstance(answer.get("exception"), dict):
         _, detail, got = _raised(answer["exception"])
-        return "runtime_error" if answer.get("from") == "program" else "failed", detail, got
+        # A program that does not load never comes to a script, which would say whose exception it is.
+        return "runtime_error" if answer.get("from", "program") == "program" else "failed", detail, got
     return "runtime_error", "early_exit", f"the test script did not finish\n{_tail(record['stderr'])}".rstrip()
 
 

@@ -39,8 +39,8 @@ DATA = Path(os.environ.get("AGENTLOOP_DATA", Path(__file__).parents[2] / "shared
 FILES = {
     "humaneval": "humaneval/HumanEval.jsonl.gz",
     "mbpp": "mbpp/mbpp.jsonl.gz",
-    "humanevalplus": "humanevalplus/HumanEvalPlus.jsonl.gz",
-    "mbppplus": "mbppplus/MbppPlus.jsonl.gz",
+    "humanevalplus": "humanevalplus/HumanEvalPlus-OriginFmt.jsonl.gz",
+    "mbppplus": "mbppplus/MbppPlus-OriginFmt.jsonl.gz",
     "quixbugs": "quixbugs/quixbugs.jsonl",
 }
 STORED = ("evalperf_correct_solutions", "ldb_seeds", "ldb_repair_traces", "mapcoder_humaneval", "mint_multi_turn")

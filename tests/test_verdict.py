@@ -177,6 +177,7 @@ def checked(channel: str | None, **program: Any) -> dict[str, Any]:
         (checked('{"ok": 1}'), "runtime_error", "early_exit"),
         (checked('{"assertion": "assert f()"}'), "failed", ""),
         (checked(exception("ValueError", **{"from": "program"})), "runtime_error", "ValueError"),
+        (checked(exception("AssertionError")), "runtime_error", "AssertionError"),
         (checked(exception("TypeError", **{"from": "script"})), "failed", "TypeError"),
         (checked(exception("ProgramGone", **{"from": "program"})), "runtime_error", "early_exit"),
         (checked(exception("ProgramGone", **{"from": "program"}), exit=None, signal=11), "runtime_error", "SIGSEGV"),
