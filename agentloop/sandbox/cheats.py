@@ -150,6 +150,48 @@ def f():
     os._exit(0)
 """
 
+# Children of its own parent, by CLONE_PARENT: an interpreter that stands ready, where the test is a fork of one.
+SIBLINGS = """
+import ctypes, os, time
+libc = ctypes.CDLL(None)
+def f():
+    clone = {"x86_64": 56}.get(os.uname().machine, 220)
+    made = 0
+    for _ in range(20):
+        pid = libc.syscall(clone, 0x8000 | 17, 0, 0, 0, 0)
+        if pid == 0:
+            while True: time.sleep(0.05)
+        made += pid > 0
+    return made
+"""
+TRACED = """
+import ctypes, os
+def f():
+    if ctypes.CDLL(None).ptrace(0, 0, 0, 0) == 0:
+        os.kill(os.getpid(), 17)
+    return 1
+"""
+NAMES = """
+import os
+def f():
+    fresh = True
+    for place in (".", "/tmp"):
+        try:
+            fresh = fresh and not os.listdir(place)
+            for number in range(50):
+                os.makedirs(f"{place}/a/{number}/b")
+                os.makedirs(f"{place}/.{number}.old/b")
+        except OSError as error:
+            fresh = fresh and not isinstance(error, FileExistsError)
+    return fresh
+"""
+
+
+def killed_or_not_traced(execution: Execution) -> None:
+    """Who makes its parent a tracer stops until that lets it go on: it is killed, or it may not."""
+    record = execution.tests[0]
+    assert record["signal"] == 9 or answer(record) == {"value": 1}, record
+
 
 def not_forged(execution: Execution) -> None:
     """The test script's own process did not say that all is well."""
@@ -168,6 +210,7 @@ def stopped_or(value: object) -> Check:
 
 def cheats() -> list[Case]:
     """The cases."""
+    own = "open('/dev/stdout', 'w').write('a')\nopen('/dev/stderr', 'w').write('b')"
     needles = [call("f", "haystack:1"), call("f", "haystack:2"), call("f", "haystack:3")]
     nonsense = "import os\ndef f():\n    os.write(3, bytes(range(256)) * 8)\n    os._exit(0)"
     huge = "def f():\n    x = 7\n    while True: x **= 3"
@@ -188,6 +231,10 @@ def cheats() -> list[Case]:
         ("leaves when it is compared", job(QUITS), expect(value=3)),
         ("forges a script's answer", job(FORGES, script("assert f() == 2")), not_forged),
         ("nonsense in its channel", job(nonsense), expect(exit=0)),
+        ("children of its parent", job(SIBLINGS, *[call("f")] * 8), expect(value=20)),
+        ("makes its parent a tracer", job(TRACED), killed_or_not_traced),
+        ("takes the names of the sweeper", job(NAMES, call("f"), call("f")), expect(value=True)),
+        ("opens its own streams", job(own, stdio()), expect(stdout="a", stderr="b", exit=0)),
         ("bytes that are no text", job("import os\nos.write(1, bytes(range(128, 256)))", stdio()),
          expect(encoding="replaced", exit=0)),
     ]  # fmt: skip

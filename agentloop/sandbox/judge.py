@@ -221,7 +221,7 @@ class Forker:
     def ended(self) -> tuple[int, int, float, int] | None:
         """The fork that has ended, if one has: its pid, status, CPU seconds and peak kilobytes."""
         try:
-            words = os.read(self.told, 100).split()
+            words = os.read(self.told, 64).split()
         except BlockingIOError:
             return None
         return (int(words[0]), int(words[1]), float(words[2]), int(words[3])) if words else None
@@ -471,6 +471,9 @@ class Judge:
                 fd, end = os.pipe()
                 streams[name] = Stream(fd, limits["output"])
                 ends.append(end)
+            if (uid := self.uids["checker" if role == "checker" else "program"]) is not None:
+                for end in ends[1:3]:  # else it may not open its own /dev/stdout
+                    os.fchown(end, uid, uid)
             names = (*["AGENTLOOP_CHANNEL"][: len(ends) - 3], *passed)
             env.update({name: str(3 + n) for n, name in enumerate(names)})
             report = os.pipe() if self.confinement.own_root else report
@@ -614,6 +617,9 @@ class Judge:
                 none_seen = True
                 continue
             none_seen = False
+            if os.WIFSTOPPED(status):  # it made us its tracer, and would wait for our word
+                os.kill(pid, signal.SIGKILL)
+                continue
             if self.forker and pid == self.forker.pid:
                 self.drop_forker()  # the next job starts another
                 continue
@@ -730,7 +736,8 @@ def empty(path: str) -> bool:
     """Remove everything in a directory, however deep and whatever its permissions; True if something is left."""
     if not os.listdir(path):
         return False
-    top, serial = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW), 0
+    # Names that no program has taken beforehand.
+    top, serial, mark = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW), 0, os.urandom(8).hex()
     try:
         names = os.listdir(top)
         while names:
@@ -746,8 +753,8 @@ def empty(path: str) -> bool:
                         if stat.S_ISDIR(os.lstat(below, dir_fd=inner).st_mode):  # moves up: no depth is too great
                             os.chmod(below, 0o700, dir_fd=inner)
                             serial += 1
-                            os.rename(below, f".{serial}.old", src_dir_fd=inner, dst_dir_fd=top)
-                            names.append(f".{serial}.old")
+                            os.rename(below, f".{mark}{serial}", src_dir_fd=inner, dst_dir_fd=top)
+                            names.append(f".{mark}{serial}")
                         else:
                             os.unlink(below, dir_fd=inner)
                 finally:

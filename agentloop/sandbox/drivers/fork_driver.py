@@ -12,6 +12,8 @@ import sys
 
 FAR = 32
 """A descriptor's number above those that a program is given."""
+REPORT = 64
+"""Bytes of a report."""
 
 
 def stand_ready(door):
@@ -26,10 +28,10 @@ def stand_ready(door):
     compile("", "", "exec")  # a process's first use of it costs more than most programs do
     gc.freeze()  # collections in a fork need not look at (and so copy) what all forks share
     while posix.read(3, 1):
+        leave_none()
         pid = posix.fork()
         if pid:
-            _, status, usage = posix.wait4(pid, 0)
-            posix.write(4, b"%d %d %f %d" % (pid, status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss))
+            posix.write(4, (b"%d %d %f %d" % (pid, *wait_for(pid))).ljust(REPORT))
             continue
         near = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
         near.connect(door)
@@ -41,6 +43,28 @@ def stand_ready(door):
             line.send(f"{type(error).__name__}: {error}".encode())
             posix._exit(127)
     posix._exit(0)
+
+
+def leave_none():
+    """Collect dead children that an earlier fork gave its parent (CLONE_PARENT): they count against its limit."""
+    try:
+        while posix.waitpid(-1, posix.WNOHANG)[0]:
+            pass
+    except OSError:  # no child at all
+        pass
+
+
+def wait_for(pid):
+    """Until a fork has ended: its status, CPU seconds with those of its siblings, and peak kilobytes."""
+    cpu = 0.0
+    while True:
+        ended, status, usage = posix.wait4(-1, 0)
+        if posix.WIFSTOPPED(status):  # it made us its tracer, and would wait for our word
+            posix.kill(ended, 9)
+            continue
+        cpu += usage.ru_utime + usage.ru_stime
+        if ended == pid:
+            return status, cpu, usage.ru_maxrss
 
 
 def become(line, dumpable):
