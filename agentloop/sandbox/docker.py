@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import socket
@@ -37,6 +38,8 @@ MIB = 2**20
 WORK, TMP, SHM, JUDGE_ROOM = 64 * MIB, 64 * MIB, 16 * MIB, 128 * MIB
 PIDS = 1024
 """Tasks in a lane. What a program may start is limited by its uid, well below this: the judge can always act."""
+RESTART = 60
+"""Seconds that an engine which does not answer has to come back: one that is restarted, or updated, does."""
 CAPABILITIES = ("SETUID", "SETGID", "KILL", "CHOWN", "FOWNER", "DAC_OVERRIDE")
 # Reads exactly the judge's source from the stream, so that what follows on it is the judge's.
 BOOT = """
@@ -87,7 +90,7 @@ class DockerSandbox:
         self._client: DockerClient | None = None
         self._threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="docker")
         self._pool = Pool(self._start_lane, lanes)
-        self._closed = False
+        self._closed, self._serial = False, itertools.count()
 
     async def start(self) -> dict[str, Json]:
         """See `Sandbox.start`. Builds the image where it is missing and removes what dead owners left."""
@@ -143,9 +146,15 @@ class DockerSandbox:
         self, pool: str
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Callable[[], Awaitable[None]]]:
         uids = take_uids()
-        launch = asyncio.ensure_future(self._call(self._launch, uids, pool))
         try:
-            container, stream = await asyncio.shield(launch)
+            launch = self._launching(uids, pool)
+            try:
+                container, stream = await asyncio.shield(launch)
+            except SandboxError:
+                if not await self._back():
+                    raise
+                launch = self._launching(uids, pool)
+                container, stream = await asyncio.shield(launch)
         except asyncio.CancelledError:  # the thread goes on: what it starts must not outlive us
             with contextlib.suppress(Exception):
                 container, stream = await launch
@@ -170,6 +179,19 @@ class DockerSandbox:
         writer = asyncio.StreamWriter(transport, protocol, reader, loop)
         writer.write(self._judge)
         return reader, writer, kill
+
+    def _launching(self, uids: Uids, pool: str) -> asyncio.Future[tuple[str, socket.socket]]:
+        return asyncio.ensure_future(self._call(self._launch, uids, pool))
+
+    async def _back(self) -> bool:
+        """Whether an engine that did not answer does so again; False at once for one that answers."""
+        for second in range(RESTART):
+            if await self._call(engine.answers, self._engine()):
+                return second > 0
+            if second == 0:
+                self.progress(f"docker: the engine does not answer; waiting for it up to {RESTART} seconds")
+            await asyncio.sleep(1)
+        return False
 
     def _launch(self, uids: Uids, pool: str) -> tuple[str, socket.socket]:
         """Create a container, attach to its streams, start it. In a thread."""
@@ -203,7 +225,8 @@ class DockerSandbox:
         tmpfs = "nosuid,nodev,exec,nr_inodes=20000"
         return {
             "command": ["/usr/bin/python3", "-I", "-S", "-c", BOOT, json.dumps(config), str(len(self._judge))],
-            "name": f"agentloop-{self.session[:8]}-{pool}-{uids.program}",
+            # An engine that went down while it made one may keep that one's name until the session is over.
+            "name": f"agentloop-{self.session[:8]}-{pool}-{uids.program}-{next(self._serial)}",
             "hostname": "sandbox",
             "labels": {**engine.owner_labels(), engine.SESSION: self.session},
             "stdin_open": True,

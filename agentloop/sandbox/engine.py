@@ -90,6 +90,15 @@ def faults(doing: str) -> Iterator[None]:
         raise SandboxError(f"docker: cannot {doing}: {_one_line(error)}") from error
 
 
+def answers(client: DockerClient) -> bool:
+    """Whether the engine does."""
+    try:
+        with faults("reach the engine"):
+            return bool(client.ping())
+    except SandboxError:
+        return False
+
+
 def _one_line(error: Exception) -> str:
     explanation = getattr(error, "explanation", None) or str(error)
     return " ".join(str(explanation).split())[:300]

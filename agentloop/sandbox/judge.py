@@ -53,6 +53,7 @@ import fcntl
 import json
 import os
 import resource
+import select
 import selectors
 import signal
 import socket
@@ -192,7 +193,6 @@ class Forker:
         self.door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.door.bind(f"{folder}/door")
         self.door.listen(1)
-        self.door.settimeout(10)
         end, self.bell = os.pipe()
         self.told, tell = os.pipe()
         os.set_blocking(self.told, False)
@@ -213,6 +213,10 @@ class Forker:
         """A new process, and the line on which it waits for its orders."""
         try:
             os.write(self.bell, b"f")
+            # A word on the other line means that it, or what it forked, has died.
+            knocks, _, _ = select.select([self.door.fileno(), self.told], [], [], 10)
+            if self.door.fileno() not in knocks:
+                raise OSError("it has died" if knocks else "nothing in 10 seconds")
             line, _ = self.door.accept()
         except OSError as error:
             raise Unable(f"the interpreter that forks does not answer: {error}") from error

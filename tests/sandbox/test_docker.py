@@ -243,6 +243,7 @@ async def test_an_engine_lost_in_the_middle_is_a_fault(
     relay = Relay(os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock").removeprefix("unix://"))
     await relay.open(tmp_path / "relay.sock")
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/relay.sock")
+    monkeypatch.setattr("agentloop.sandbox.docker.RESTART", 1)
     sandbox = DockerSandbox(RECIPE, lanes=1)
     try:
         await sandbox.start()
@@ -253,6 +254,37 @@ async def test_an_engine_lost_in_the_middle_is_a_fault(
             await running
     finally:
         await sandbox.close()
+    await gone(client, sandbox.session)
+    del running, sandbox
+    gc.collect()
+
+
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # the SDK's, of a connection that was refused
+async def test_an_engine_that_comes_back_is_waited_for(
+    client: DockerClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    relay = Relay(os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock").removeprefix("unix://"))
+    await relay.open(tmp_path / "relay.sock")
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/relay.sock")
+    told: list[str] = []
+    reopened: list[asyncio.Task[None]] = []
+
+    def progress(line: str) -> None:
+        told.append(line)
+        reopened.append(asyncio.ensure_future(relay.open(tmp_path / "relay.sock")))
+
+    sandbox = DockerSandbox(RECIPE, lanes=1, progress=progress)
+    try:
+        await sandbox.start()
+        running = asyncio.ensure_future(sandbox.execute(job(DOUBLE)))
+        await asyncio.sleep(0)
+        relay.cut()
+        assert value(await running) == '{"value":42}'
+        assert told == ["docker: the engine does not answer; waiting for it up to 60 seconds"]
+        await asyncio.gather(*reopened)
+    finally:
+        await sandbox.close()
+        relay.cut()
     await gone(client, sandbox.session)
     del running, sandbox
     gc.collect()
