@@ -91,6 +91,8 @@ def innermost(error: BaseException) -> BaseException:
 def unknown_name(what: str, name: str, known: Iterable[str]) -> UserError:
     """A `UserError` for a name that is not known: it gives the nearest known one and the whole list."""
     names = sorted(known)
-    near = get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    lower = {each.lower(): each for each in reversed(names)}
+    typed = name.lower().replace("+", "p")  # C++ is cpp
+    near = get_close_matches(typed, lower, n=1, cutoff=0.5)
+    hint = f"did you mean {lower[near[0]]!r}? " if near else ""
     return UserError(f"unknown {what} {name!r}: {hint}known: {', '.join(names) or 'none'}")

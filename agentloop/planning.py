@@ -98,7 +98,6 @@ class Plan:
 def make_plan(experiment: Experiment, base: Path) -> Plan:
     """Resolve and check everything that can be checked without a model or a sandbox. Raises `UserError`."""
     from agentloop.models import open_model
-    from agentloop.sandbox.languages import LANGUAGES
     from agentloop.validation import load_sound
     from agentloop.workloads import select
 
@@ -127,13 +126,6 @@ def make_plan(experiment: Experiment, base: Path) -> Plan:
     if not problems:
         raise UserError(f"every problem that was chosen is quarantined by {workload.validated}")
     left_out = {problem.id: quarantined[problem.id] for problem in chosen if problem.id in quarantined}
-    for problem in problems:
-        if problem.language not in LANGUAGES:
-            raise unknown_name(f"language of problem {problem.id!r}", problem.language, LANGUAGES)
-        if problem.language != "python" and problem.interface != "stdio":
-            raise UserError(
-                f"problem {problem.id!r}: a program in {problem.language} reads stdin, it has no entry_point"
-            )
     return Plan(experiment, base, problems, strategies, models, validated, left_out)
 
 

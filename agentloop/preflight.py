@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentloop.catalog import sandbox_spec
-from agentloop.errors import UserError
+from agentloop.errors import UserError, unknown_name
 from agentloop.fetch import cache_dir
 from agentloop.hashing import digest
 from agentloop.sandbox import open_sandbox
 from agentloop.sandbox.compiled import COMPILED
-from agentloop.types import Job, Limits, Suite, Test
+from agentloop.types import LANGUAGES, Job, Limits, Suite, Test
 from agentloop.verdict import judge
 
 if TYPE_CHECKING:
@@ -61,8 +61,15 @@ print(json.dumps(found))
 """
 
 
+def _known(language: str) -> str:
+    if language not in LANGUAGES:
+        raise unknown_name("language", language, LANGUAGES)
+    return language
+
+
 def probe(language: str) -> tuple[Job, list[str]]:
-    """The probe program of a language as a job, and what each of its tests must come out as."""
+    """The probe program of a language as a job, and what each of its tests must come out as. Raises `UserError`."""
+    _known(language)
     path = Path(__file__).parent / "sandbox" / "probes" / f"probe.{_SUFFIX[language]}"
     tests = [Test(name, "stdio", {"stdin": f"{mode}\n"}, {"stdout": out}, "text", "") for name, mode, out, _ in _CASES]
     expected = [outcome.format(crash=_CRASH[language]) for *_, outcome in _CASES]
@@ -105,8 +112,11 @@ async def start(sandbox: Sandbox, languages: Iterable[str]) -> dict[str, Json]:
 
 
 async def toolchains(sandbox: Sandbox, languages: Iterable[str]) -> dict[str, tuple[bool, str]]:
-    """Of each compiled language: whether its compiler runs in the started sandbox, and its version or what is wrong."""
-    asked = {name: COMPILED[name].version for name in languages if name in COMPILED}
+    """Of each compiled language: whether its compiler runs in the started sandbox, and its version or what is wrong.
+
+    Raises `UserError` for a language that is none.
+    """
+    asked = {name: COMPILED[name].version for name in map(_known, languages) if name in COMPILED}
     if not asked:
         return {}
     test = Test("versions", "stdio", {"stdin": json.dumps(asked)}, None, "text", "")

@@ -129,7 +129,7 @@ def test_cancel_stops_at_once_and_records_it(tmp_path: Path) -> None:
         ({"workload": {"name": "jsonl", "data": "none.jsonl"}}, "none.jsonl"),
         ({"workload": {"name": "jsonl", "data": "p.jsonl", "problems": ["p/x"]}}, "p/"),
         ({"models": [{"name": "scripted:none.jsonl"}]}, "none.jsonl"),
-        ({"workload": {"name": "jsonl", "data": "cobol.jsonl"}}, "unknown language of problem 'p/add' 'cobol'"),
+        ({"workload": {"name": "jsonl", "data": "cobol.jsonl"}}, "line 1: field 'language': unknown language 'cobol'"),
         ({"models": [{"name": "local/qwen"}]}, "qwen2.5-coder-0.5b"),
     ],
 )
