@@ -22,6 +22,9 @@ IN_A_ROW = 8
 """So many faults without a success between them: the infrastructure is down, go on no further."""
 
 
+NOT_UTF_8 = "not UTF-8: convert it first (iconv -f LATIN1 -t UTF-8, or whatever it is in)"
+
+
 class AgentloopError(Exception):
     """Base of all errors that agentloop raises on purpose. `str(error)` is one line fit to be shown."""
 

@@ -83,16 +83,28 @@ def broken(language: str) -> tuple[Job, list[str]]:
     return replace(job, program=job.program.rstrip()[:-2] + "(", tests=(test,)), ["compile_error"]
 
 
-def opened(spec: str, base: Path, lanes: int, observer: Observer) -> Sandbox:
+def check_jobs(jobs: int) -> None:
+    """Raises `UserError` where not even one program could run at a time."""
+    if jobs < 1:
+        raise UserError(f"jobs = {jobs}: it is how many programs run at once, 1 at least")
+
+
+def opened(spec: str, base: Path, lanes: int, observer: Observer, *, validated_in: str = "") -> Sandbox:
     """The sandbox of a name or a profile (`base`: where a relative path starts), not yet started. Raises `UserError`.
 
-    The observer is told what takes long, such as building an image.
+    The observer is told what takes long, such as building an image, and where it is not the backend that the validation
+    of the problems was made in.
     """
-    return open_sandbox(
+    check_jobs(lanes)
+    sandbox = open_sandbox(
         sandbox_spec(spec, base),
         lanes=lanes,
         progress=lambda line: observer.event("phase", text=f"sandbox: {line}"),
     )
+    if validated_in not in ("", sandbox.name):
+        text = f"the problems were validated in the sandbox {validated_in}, programs run in {sandbox.name}: limits of"
+        observer.event("notice", text=f"{text} CPU time and what passes may differ there")
+    return sandbox
 
 
 async def start(sandbox: Sandbox, languages: Iterable[str]) -> dict[str, Json]:
