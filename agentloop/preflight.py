@@ -147,10 +147,10 @@ def missing(sandbox: str, language: str, text: str) -> str:
     what = f"programs in {language} do not work in the sandbox {sandbox} ({text}): "
     if sandbox.startswith("local"):
         return what + (
-            f"install the compiler for the whole system (on Debian: apt install {package}), or use --sandbox docker; "
-            "what a home directory holds, as with rustup, is not seen in there"
+            f"use --sandbox docker, or install the compiler for the whole system, on Debian by apt install {package}; "
+            "what a home directory holds, as with rustup, is not seen in it"
         )
-    return what + f"its image needs the compiler (on Debian: {package})"
+    return what + f"its image needs the compiler, on Debian {package}"
 
 
 def _flags(language: str, version: str) -> dict[str, Json]:

@@ -128,7 +128,7 @@ async def test_a_missing_compiler_is_told_before_a_run(monkeypatch: pytest.Monke
     finally:
         await sandbox.close()
     assert "rustc-0: No such file or directory" in str(caught.value)
-    assert "apt install rustc" in str(caught.value)
+    assert "apt install rustc (rustc-web on Debian 12" in str(caught.value)
 
 
 @namespaces
