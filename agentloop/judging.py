@@ -144,7 +144,7 @@ async def judge_programs(
             raise UserError(f"{out}: its verdicts come from another sandbox ({', '.join(sorted(names))}, now "
                             f"{sandbox.name}): use the same one, or name another file with -o")  # fmt: skip
         if summary.kept == total and not again:
-            text = f"every program has its verdict already, from the sandbox {sandbox.name}, which is not started"
+            text = f"every program has its verdict already: the sandbox {sandbox.name} is not started"
             observer.event("notice", text=text)
             return summary
         stack.push_async_callback(sandbox.close)

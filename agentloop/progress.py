@@ -95,8 +95,8 @@ class Tally:
 
     def line(self, *, over: bool = False) -> str:
         """The state in one line. Suites are named; time left is at the pace so far."""
-        of = f" of {self.total}" if self.total else ""
-        parts = [f"{self.reused + self.done}{of} {self.unit} done"]
+        so_far = self.reused + self.done
+        parts = [f"{so_far} of {self.total} {self.unit} done" if self.total else f"{counted(so_far, self.unit)} done"]
         if self.running:
             parts.append(f"{len(self.running)} running")
         if self.faults:

@@ -14,6 +14,9 @@ def test_one_of_a_thing_is_no_plural() -> None:
         plain.event("plan", total=1, reused=0, unit="programs")
         plain.event("judged", outcome="passed", suite="hidden")
     assert stream.getvalue().splitlines() == ["1 program", "1 of 1 programs done | hidden suite: passed 1"]
+    tally = Tally()
+    tally.take("plan", {"total": 0, "reused": 1, "unit": "programs"})  # of a pipe
+    assert tally.line() == "1 program done"
 
 
 def test_outcomes_after_going_on_are_said_to_be_those_of_the_new_ones() -> None:

@@ -152,7 +152,7 @@ def test_a_finished_file_is_not_taken_for_another_sandboxs(tmp_path: Path, probl
     judged = asyncio.run(judge_programs(loaded, file, out, sandbox=again, observer=told))
     assert (judged.kept, judged.outcomes, out.read_bytes()) == (1, {"passed": 1}, before)
     assert (other.started, again.started) == (False, False)
-    assert told.lines == [f"every program has its verdict already, from the sandbox {sandbox}, which is not started"]
+    assert told.lines == [f"every program has its verdict already: the sandbox {sandbox} is not started"]
 
 
 def test_a_dash_is_standard_input_and_output(tmp_path: Path, problems: Path, sandbox: str) -> None:
