@@ -187,14 +187,22 @@ def test_a_validation_elsewhere_is_told(tmp_path: Path, problems: Path, sandbox:
     jsonl(problems, PROBLEMS[0])
     loaded = load("jsonl", problems)
     path, file = tmp_path / "v.json", jsonl(tmp_path / "programs.jsonl", RIGHT)
+    (tmp_path / "model.toml").write_text('[[rule]]\nreply = "nothing"\n')
+    tables = {
+        "workload": {"name": "jsonl", "data": str(problems), "validated": str(path)},
+        "models": [{"name": f"scripted:{tmp_path / 'model.toml'}"}],
+        "strategies": [{"name": "direct"}],
+        "sandbox": sandbox,
+    }
     for name, notices in (("elsewhere", 1), (sandbox, 0)):
         inner = Named(open_sandbox(sandbox, lanes=1), name)
         validation.write(asyncio.run(validation.validate(loaded, sandbox=inner)), path)
         told = Told()
         agentloop.judge_programs(file, tmp_path / name, workload="jsonl", data=problems, validated=path,
                                  sandbox=sandbox, observer=told)  # fmt: skip
+        agentloop.run(tables, tmp_path / f"run-{name}", observer=told)
         said = [line for line in told.lines if line.startswith(f"the problems were validated in the sandbox {name},")]
-        assert len(said) == notices
+        assert len(said) == 2 * notices
 
 
 def test_a_fault_is_not_counted_as_sound(problems: Path, sandbox: str) -> None:
