@@ -29,6 +29,7 @@ def run(
 
     from agentloop import config, planning, runner
 
+    _no_loop("agentloop.runner.run")
     tables = dict(experiment) if isinstance(experiment, dict) else config.load(Path(experiment))
     base = Path.cwd() if isinstance(experiment, dict) else Path(experiment).absolute().parent
     plan = planning.make_plan(config.parse({**tables, **overrides}), base)
@@ -61,17 +62,32 @@ def judge_programs(
     from agentloop.progress import Quiet
     from agentloop.validation import load_sound
 
-    problems, left_out, _ = load_sound(workload, Path(data) if data else None, Path(validated) if validated else None)
+    _no_loop("agentloop.judging.judge_programs")
+    judging.suite_name(suite)
+    sound = load_sound(workload, Path(data) if data else None, Path(validated) if validated else None)
     observer = observer or Quiet()
     work = judging.judge_programs(
-        problems,
+        sound.problems,
         Path(programs),
         Path(out),
         suite=suite,
-        sandbox=opened(sandbox, Path.cwd(), jobs, observer),
+        sandbox=opened(sandbox, Path.cwd(), jobs, observer, validated_in=sound.backend),
         jobs=jobs,
         first_failure=first_failure,
-        left_out=left_out,
+        left_out=sound.quarantined,
         observer=observer,
     )
     return asyncio.run(work)
+
+
+def _no_loop(coroutine: str) -> None:
+    """Raises `UserError` inside a running event loop, which a blocking call would stop."""
+    import asyncio
+
+    from agentloop.errors import UserError
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise UserError(f"this call blocks, and an event loop is running (a notebook has one): await {coroutine} instead")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from io import BufferedWriter, FileIO, TextIOWrapper
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
 
@@ -59,12 +59,14 @@ def main() -> None:
         if isinstance(stream, TextIOWrapper):  # models answer with texts that no encoding has; they are shown escaped
             stream.reconfigure(errors="backslashreplace")
     try:
-        app()
+        sys.exit(app(prog_name="agentloop", standalone_mode=False) or 0)
     except BrokenPipeError:
         # The reader of our output has gone (`| head`): quiet, and nothing more may be flushed into the pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except Exception as error:
+        if hasattr(error, "format_message"):  # typer's own: what was typed is wrong
+            _misused(error)
         if debug:
             raise
         first = innermost(error)
@@ -92,6 +94,15 @@ def _open_streams() -> None:
     for number, name in ((1, "stdout"), (2, "stderr")):
         if getattr(sys, name) is None:
             setattr(sys, name, TextIOWrapper(BufferedWriter(FileIO(number, "w", closefd=False))))
+
+
+def _misused(error: Any) -> NoReturn:
+    message = error.format_message()
+    if "\n" in message:  # nothing was typed, and it is the help
+        print(message, file=sys.stderr)
+        sys.exit(error.exit_code)
+    context = getattr(error, "ctx", None)
+    _end(f"{message.rstrip('.')}; see {context.command_path if context else 'agentloop'} --help", error.exit_code)
 
 
 def _place(error: BaseException) -> str:

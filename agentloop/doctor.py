@@ -82,7 +82,7 @@ def _compilers() -> Iterator[Check]:
     except AgentloopError as error:
         found = dict.fromkeys(COMPILED, (False, str(error)))
     for language, (works, text) in found.items():
-        todo = f"for programs in {language}: apt install {COMPILED[language].package} (Debian), or --sandbox docker"
+        todo = f"for programs in {language}: --sandbox docker, or on Debian apt install {COMPILED[language].package}"
         yield Check("compiler", f"{language} in {level}", works, text, todo)
 
 

@@ -22,6 +22,9 @@ IN_A_ROW = 8
 """So many faults without a success between them: the infrastructure is down, go on no further."""
 
 
+NOT_UTF_8 = "not UTF-8: convert it first (iconv -f LATIN1 -t UTF-8, or whatever it is in)"
+
+
 class AgentloopError(Exception):
     """Base of all errors that agentloop raises on purpose. `str(error)` is one line fit to be shown."""
 
@@ -91,6 +94,8 @@ def innermost(error: BaseException) -> BaseException:
 def unknown_name(what: str, name: str, known: Iterable[str]) -> UserError:
     """A `UserError` for a name that is not known: it gives the nearest known one and the whole list."""
     names = sorted(known)
-    near = get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    lower = {each.lower(): each for each in reversed(names)}
+    typed = name.lower().replace("+", "p")  # C++ is cpp
+    near = get_close_matches(typed, lower, n=1, cutoff=0.5)
+    hint = f"did you mean {lower[near[0]]!r}? " if near else ""
     return UserError(f"unknown {what} {name!r}: {hint}known: {', '.join(names) or 'none'}")

@@ -14,21 +14,21 @@ from collections import Counter
 from contextlib import AsyncExitStack, closing, suppress
 from dataclasses import asdict, dataclass, field
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from agentloop.confirm import confirmed, to_first_failure
-from agentloop.errors import IN_A_ROW, SandboxError, UserError
+from agentloop.errors import IN_A_ROW, SandboxError, UserError, unknown_name
 from agentloop.extract import bound_names, extract, with_prelude
 from agentloop.hashing import digest
-from agentloop.preflight import start
+from agentloop.preflight import check_jobs, start
 from agentloop.program import parse
 from agentloop.progress import Quiet
-from agentloop.stored import Entry, Output, read_entries
-from agentloop.types import Extraction, Job, Suite
+from agentloop.stored import Entry, Output, Printed, check_output, check_programs, read_entries
+from agentloop.types import LANGUAGES, Extraction, Job, Suite
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from agentloop.progress import Observer
     from agentloop.protocols import Sandbox
@@ -83,12 +83,18 @@ async def judge_programs(
 ) -> Judged:
     """Judge every program of a file, or go on with it. `sandbox` is not started yet; it is closed at the end.
 
-    `first_failure`: run no test of a program after the first that it does not pass. `left_out`: problems whose programs
-    get no verdict, and why. Raises `UserError` for bad input, before anything runs
-    where `programs` is a file and no pipe; `SandboxError` if the sandbox cannot be started. Cancelling it leaves a file
-    that the next run goes on with.
+    `-` as `programs` is standard input, as `out` standard output. `first_failure`: run no test of a program after the
+    first that it does not pass. `left_out`: problems whose programs get no verdict, and why. Raises `UserError` for bad
+    input, before anything runs where `programs` is a file and no pipe; `SandboxError` if the sandbox cannot be started.
+    Cancelling it leaves a file that the next run goes on with.
     """
     observer, left_out = observer or Quiet(), left_out or {}
+    suite = suite_name(suite)
+    check_jobs(jobs)
+    printed, programs = str(out) == "-", Path("/dev/stdin") if str(programs) == "-" else programs
+    check_programs(programs)
+    if not printed:
+        check_output(out)
     if out.exists() and programs.exists() and out.samefile(programs):
         raise UserError(f"{out} holds the programs: verdicts go to another file")
     suites = {problem.id: _suite(problem, suite) for problem in problems}
@@ -100,43 +106,57 @@ async def judge_programs(
                 raise UserError(f"{programs} line {entry.number}: problem {id!r} has no {suite} suite to judge by")
             yield entry
 
-    total = sum(1 for _ in entries()) if programs.is_file() else None
+    total, languages = None, {problem.language for problem in problems}  # of a pipe nobody knows what will come
+    if programs.is_file():
+        total, used = 0, set()
+        for entry in entries():
+            total += 1
+            used.add(entry.record["problem_id"])
+        languages = {problem.language for problem in problems if problem.id in used}
     if total == 0:
         raise UserError(f"{programs} holds no program")
     advance = _here if total else _aside  # a pipe may let us wait while programs run
     summary = Judged(suite)
     digests = {problem.id: digest(_meaning(problem, left_out))[:16] for problem in problems}
     async with AsyncExitStack() as stack:
-        output = stack.enter_context(closing(Output(out)))
+        output = stack.enter_context(closing(Printed() if printed else Output(out)))
         stack.callback(_close, reading := entries())
         rest: Iterator[Entry] = reading
         again: dict[int, Entry] = {}
-        environments = set()
+        before: set[tuple[str, str]] = set()
+        names: set[str] = set()
+        spoken = {problem.id: problem.language for problem in problems}
         kept = output.kept(rest, digests, {"suite": suite, "first_failure": first_failure})
         while pair := await advance(kept):
             entry, line = pair
             if line is None:
                 rest = chain([entry], rest)
                 break
-            environments.add(line["judged"]["environment"])
+            before.add((spoken[entry.record["problem_id"]], line["judged"]["environment"]))
+            names.add(str(line["judged"].get("sandbox", sandbox.name)))
             if line.get("fault"):
                 again[summary.kept] = entry
             else:
                 summary.count(line)
             summary.kept += 1
         observer.event("plan", total=total or 0, reused=summary.kept - len(again), unit="programs")
+        if names - {sandbox.name}:
+            raise UserError(f"{out}: its verdicts come from another sandbox ({', '.join(sorted(names))}, now "
+                            f"{sandbox.name}): use the same one, or name another file with -o")  # fmt: skip
         if summary.kept == total and not again:
+            text = f"every program has its verdict already: the sandbox {sandbox.name} is not started"
+            observer.event("notice", text=text)
             return summary
         stack.push_async_callback(sandbox.close)
         observer.event("phase", text="starting the sandbox")
-        environment = await start(sandbox, {problem.language for problem in problems})
+        environment = await start(sandbox, languages)
         observer.event("notice", text=f"sandbox: {environment['isolation']}")
-        short = digest(environment)[:16]
-        if environments - {short}:
+        shorts = {language: _short(environment, language) for language in languages}
+        if before - set(shorts.items()):
             raise UserError(f"{out}: its verdicts come from another sandbox or another version of it: "
                             "use the same one, or name another file with -o")  # fmt: skip
         worker = _Worker(
-            {problem.id: problem for problem in problems}, suites, digests, left_out, sandbox, environment, short,
+            {problem.id: problem for problem in problems}, suites, digests, left_out, sandbox, environment, shorts,
             suite, first_failure, asyncio.Semaphore(jobs), observer, summary, advance,
         )  # fmt: skip
         mended: dict[int, Mapping[str, Any]] = {}
@@ -150,6 +170,21 @@ async def judge_programs(
         if not (summary.outcomes or summary.faults or summary.left_out):
             raise UserError(f"{programs} holds no program")
     return summary
+
+
+def suite_name(name: str) -> SuiteName:
+    """The suite of a name. Raises `UserError` for one that is none, with the nearest."""
+    for known in SUITES:
+        if known == name:
+            return known
+    raise unknown_name("suite", name, SUITES)
+
+
+def _short(environment: Mapping[str, Json], language: str) -> str:
+    """Short digest of what programs in a language run in, without compilers of other languages: they may join later."""
+    chain = environment["toolchain"].items()
+    own = {name: value for name, value in chain if name in ("python", language) or name not in LANGUAGES}
+    return digest({**environment, "toolchain": own})[:16]
 
 
 def _meaning(problem: Problem, left_out: Mapping[str, str]) -> Json:
@@ -206,7 +241,7 @@ class _Worker:
     left_out: Mapping[str, str]
     sandbox: Sandbox
     environment: Mapping[str, Json]
-    short: str
+    shorts: Mapping[str, str]
     suite: SuiteName
     first_failure: bool
     free: asyncio.Semaphore
@@ -252,7 +287,8 @@ class _Worker:
     async def line(self, entry: Entry) -> dict[str, Any]:
         """The line out for a line in. Never raises for what a program or a sandbox does."""
         problem = self.problems[entry.record["problem_id"]]
-        judged = {"input": entry.digest, "problem": self.digests[problem.id], "environment": self.short}
+        judged = {"input": entry.digest, "problem": self.digests[problem.id],
+                  "environment": self.shorts[problem.language], "sandbox": self.sandbox.name}  # fmt: skip
         head = {**entry.record, "suite": self.suite, "first_failure": self.first_failure, "outcome": None}
         if problem.id in self.left_out:
             return {**head, "left_out": self.left_out[problem.id], "judged": judged}

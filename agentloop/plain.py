@@ -179,8 +179,12 @@ def _source(data: Json, room: int) -> str:
 
 
 def cap(text: str, limit: int = 1200) -> str:
-    """`text` with its middle cut out when it is longer than `limit`, and lone surrogates replaced: fit to be stored."""
-    if len(text) > limit:
+    """`text` with its middle cut out when it is longer than `limit`, and lone surrogates replaced: fit to be stored.
+
+    What is shorter than the mark that would stand in its place is not cut.
+    """
+    mark = f" ... [{len(text) - limit} characters cut] ... "
+    if len(text) > limit + len(mark):
         head = limit * 2 // 3
-        text = f"{text[:head]} ... [{len(text) - limit} characters cut] ... {text[len(text) - (limit - head) :]}"
+        text = f"{text[:head]}{mark}{text[len(text) - (limit - head) :]}"
     return text.encode(errors="replace").decode()

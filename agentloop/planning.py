@@ -69,6 +69,8 @@ class Plan:
     """Digest of the validation that the problems went through, '' without one."""
     left_out: Mapping[str, str] = field(default_factory=dict)
     """Chosen problems that are quarantined, and why."""
+    validated_in: str = ""
+    """The backend that the validation was made in."""
 
     @property
     def solvers(self) -> list[str]:
@@ -98,7 +100,6 @@ class Plan:
 def make_plan(experiment: Experiment, base: Path) -> Plan:
     """Resolve and check everything that can be checked without a model or a sandbox. Raises `UserError`."""
     from agentloop.models import open_model
-    from agentloop.sandbox.languages import LANGUAGES
     from agentloop.validation import load_sound
     from agentloop.workloads import select
 
@@ -121,20 +122,14 @@ def make_plan(experiment: Experiment, base: Path) -> Plan:
     data = placed(workload.data, base) if workload.data else None
     name = str(placed(workload.name, base)) if workload.name.endswith(".py") else workload.name
     path = placed(workload.validated, base) if workload.validated else None
-    loaded, quarantined, validated = load_sound(name, data, path)
-    chosen = select(loaded, workload.problems, workload.every, workload.offset, workload.limit)
+    sound = load_sound(name, data, path)
+    quarantined = sound.quarantined
+    chosen = select(sound.problems, workload.problems, workload.every, workload.offset, workload.limit)
     problems = [problem for problem in chosen if problem.id not in quarantined]
     if not problems:
         raise UserError(f"every problem that was chosen is quarantined by {workload.validated}")
     left_out = {problem.id: quarantined[problem.id] for problem in chosen if problem.id in quarantined}
-    for problem in problems:
-        if problem.language not in LANGUAGES:
-            raise unknown_name(f"language of problem {problem.id!r}", problem.language, LANGUAGES)
-        if problem.language != "python" and problem.interface != "stdio":
-            raise UserError(
-                f"problem {problem.id!r}: a program in {problem.language} reads stdin, it has no entry_point"
-            )
-    return Plan(experiment, base, problems, strategies, models, validated, left_out)
+    return Plan(experiment, base, problems, strategies, models, sound.digest, left_out, sound.backend)
 
 
 def model_name(config: ModelConfig, base: Path) -> str:

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentloop.catalog import sandbox_spec
-from agentloop.errors import UserError
+from agentloop.errors import UserError, unknown_name
 from agentloop.fetch import cache_dir
 from agentloop.hashing import digest
 from agentloop.sandbox import open_sandbox
 from agentloop.sandbox.compiled import COMPILED
-from agentloop.types import Job, Limits, Suite, Test
+from agentloop.types import LANGUAGES, Job, Limits, Suite, Test
 from agentloop.verdict import judge
 
 if TYPE_CHECKING:
@@ -61,8 +61,15 @@ print(json.dumps(found))
 """
 
 
+def _known(language: str) -> str:
+    if language not in LANGUAGES:
+        raise unknown_name("language", language, LANGUAGES)
+    return language
+
+
 def probe(language: str) -> tuple[Job, list[str]]:
-    """The probe program of a language as a job, and what each of its tests must come out as."""
+    """The probe program of a language as a job, and what each of its tests must come out as. Raises `UserError`."""
+    _known(language)
     path = Path(__file__).parent / "sandbox" / "probes" / f"probe.{_SUFFIX[language]}"
     tests = [Test(name, "stdio", {"stdin": f"{mode}\n"}, {"stdout": out}, "text", "") for name, mode, out, _ in _CASES]
     expected = [outcome.format(crash=_CRASH[language]) for *_, outcome in _CASES]
@@ -76,16 +83,28 @@ def broken(language: str) -> tuple[Job, list[str]]:
     return replace(job, program=job.program.rstrip()[:-2] + "(", tests=(test,)), ["compile_error"]
 
 
-def opened(spec: str, base: Path, lanes: int, observer: Observer) -> Sandbox:
+def check_jobs(jobs: int) -> None:
+    """Raises `UserError` where not even one program could run at a time."""
+    if jobs < 1:
+        raise UserError(f"jobs = {jobs}: it is how many programs run at once, 1 at least")
+
+
+def opened(spec: str, base: Path, lanes: int, observer: Observer, *, validated_in: str = "") -> Sandbox:
     """The sandbox of a name or a profile (`base`: where a relative path starts), not yet started. Raises `UserError`.
 
-    The observer is told what takes long, such as building an image.
+    The observer is told what takes long, such as building an image, and where it is not the backend that the validation
+    of the problems was made in.
     """
-    return open_sandbox(
+    check_jobs(lanes)
+    sandbox = open_sandbox(
         sandbox_spec(spec, base),
         lanes=lanes,
         progress=lambda line: observer.event("phase", text=f"sandbox: {line}"),
     )
+    if validated_in not in ("", sandbox.name):
+        text = f"the problems were validated in the sandbox {validated_in}, programs run in {sandbox.name}: limits of"
+        observer.event("notice", text=f"{text} CPU time and what passes may differ there")
+    return sandbox
 
 
 async def start(sandbox: Sandbox, languages: Iterable[str]) -> dict[str, Json]:
@@ -105,8 +124,11 @@ async def start(sandbox: Sandbox, languages: Iterable[str]) -> dict[str, Json]:
 
 
 async def toolchains(sandbox: Sandbox, languages: Iterable[str]) -> dict[str, tuple[bool, str]]:
-    """Of each compiled language: whether its compiler runs in the started sandbox, and its version or what is wrong."""
-    asked = {name: COMPILED[name].version for name in languages if name in COMPILED}
+    """Of each compiled language: whether its compiler runs in the started sandbox, and its version or what is wrong.
+
+    Raises `UserError` for a language that is none.
+    """
+    asked = {name: COMPILED[name].version for name in map(_known, languages) if name in COMPILED}
     if not asked:
         return {}
     test = Test("versions", "stdio", {"stdin": json.dumps(asked)}, None, "text", "")
@@ -125,10 +147,10 @@ def missing(sandbox: str, language: str, text: str) -> str:
     what = f"programs in {language} do not work in the sandbox {sandbox} ({text}): "
     if sandbox.startswith("local"):
         return what + (
-            f"install the compiler for the whole system (on Debian: apt install {package}), or use --sandbox docker; "
-            "what a home directory holds, as with rustup, is not seen in there"
+            f"use --sandbox docker, or install the compiler for the whole system, on Debian by apt install {package}; "
+            "what a home directory holds, as with rustup, is not seen in it"
         )
-    return what + f"its image needs the compiler (on Debian: {package})"
+    return what + f"its image needs the compiler, on Debian {package}"
 
 
 def _flags(language: str, version: str) -> dict[str, Json]:

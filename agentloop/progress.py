@@ -95,17 +95,18 @@ class Tally:
 
     def line(self, *, over: bool = False) -> str:
         """The state in one line. Suites are named; time left is at the pace so far."""
-        of = f" of {self.total}" if self.total else ""
-        parts = [f"{self.reused + self.done}{of} {self.unit} done"]
+        so_far = self.reused + self.done
+        parts = [f"{so_far} of {self.total} {self.unit} done" if self.total else f"{counted(so_far, self.unit)} done"]
         if self.running:
             parts.append(f"{len(self.running)} running")
         if self.faults:
-            parts.append(f"{self.faults} faults")
+            parts.append(counted(self.faults, "faults"))
+        new = f" of {self.done} new" if self.reused else ""  # what was done before is not among the outcomes
         if self.done:
             seen = ", ".join(f"{outcome or 'no suite'} {count}" for outcome, count in self.visible.most_common())
-            parts.append(f"{self.suite} suite: {seen}")
+            parts.append(f"{self.suite} suite{new}: {seen}")
         if graded := self.hidden.total() - self.hidden[""]:
-            parts.append(f"hidden suite: passed {self.hidden['passed']} of {graded}")
+            parts.append(f"hidden suite{new}: passed {self.hidden['passed']} of {graded}")
         if self.tokens:
             parts.append(f"{self.tokens:,.0f} tokens" + (f", ${self.cost:.4f}" if self.cost else ""))
         left = self.total - self.reused - self.done
@@ -144,7 +145,8 @@ class Plain:
             self._say(f"downloading {data['what']}{size(data['total'])}")
         elif kind == "plan":
             before = f", {data['reused']} of them done before" if data["reused"] else ""
-            self._say(f"{data['total'] or 'so far no'} {self._tally.unit}{before}")
+            total = counted(data["total"], self._tally.unit) if data["total"] else f"so far no {self._tally.unit}"
+            self._say(f"{total}{before}")
         elif self._tally.shows(kind, data):
             self._say(fault_line(data))
         elif kind in ("done", "judged", "spent") and self._due():
@@ -221,6 +223,11 @@ def fault_line(data: dict[str, Any]) -> str:
     """A fault in one line: no verdict, and what becomes of it."""
     where = data.get("where") or f"attempt {data['attempt']} ({data['problem']}, {data['strategy']})"
     return f"fault in {where}: {data['kind']}: {data['text']}"
+
+
+def counted(number: int, unit: str) -> str:
+    """A number of things, whose name is a regular plural: `1 program`, `2 programs`."""
+    return f"{number} {unit.removesuffix('s') if number == 1 else unit}"
 
 
 def size(total: int | None) -> str:

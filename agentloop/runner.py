@@ -199,8 +199,14 @@ async def run(plan: Plan, directory: Path, observer: Observer | None = None, con
             _check_room(directory)
         else:
             merge(directory, store.manifest(), static)
+        # A provider tells at once that the key is missing; a sandbox may have an image to build, a local model its
+        # weights to fetch.
+        near = {name for name, config in plan.models.items() if config.name.startswith("local/")}
+        far = await _start_models(stack, plan, observer, [name for name in plan.models if name not in near])
         sandbox, environment = await _start_sandbox(stack, plan, observer)
-        models, identities = await _start_models(stack, plan, observer)
+        started = far | await _start_models(stack, plan, observer, [name for name in plan.models if name in near])
+        models = {name: started[name][0] for name in plan.models}
+        identities = {name: started[name][1] for name in plan.models}
         if store is None:
             store = _opened(stack, directory)
         observer = stack.enter_context(logging_to(directory, observer))
@@ -272,7 +278,8 @@ async def _start_sandbox(stack: AsyncExitStack, plan: Plan, observer: Observer) 
     from agentloop.preflight import opened, start
 
     observer.event("phase", text=f"starting sandbox {plan.experiment.sandbox}")
-    sandbox = opened(plan.experiment.sandbox, plan.base, plan.experiment.jobs, observer)
+    experiment, within = plan.experiment, plan.validated_in
+    sandbox = opened(experiment.sandbox, plan.base, experiment.jobs, observer, validated_in=within)
     stack.push_async_callback(sandbox.close)
     environment = await start(sandbox, {problem.language for problem in plan.problems})
     observer.event("notice", text=f"sandbox: {environment['isolation']}")
@@ -280,15 +287,16 @@ async def _start_sandbox(stack: AsyncExitStack, plan: Plan, observer: Observer) 
 
 
 async def _start_models(
-    stack: AsyncExitStack, plan: Plan, observer: Observer
-) -> tuple[dict[str, Model], dict[str, dict[str, Any]]]:
+    stack: AsyncExitStack, plan: Plan, observer: Observer, names: list[str]
+) -> dict[str, tuple[Model, dict[str, Any]]]:
+    """The models of some labels, each with its identity."""
     from agentloop.models import open_model
 
-    models: dict[str, Model] = {}
-    identities = {}
-    for name, config in plan.models.items():
+    models: dict[str, tuple[Model, dict[str, Any]]] = {}
+    for name in names:
+        config = plan.models[name]
         observer.event("phase", text=f"starting model {name}")
-        model = models[name] = open_model(
+        model = open_model(
             model_name(config, plan.base),
             api_base=config.api_base,
             api_key_env=config.api_key_env,
@@ -300,7 +308,7 @@ async def _start_models(
             progress=lambda what, done, total: observer.event("download", what=what, done=done, total=total),
         )
         stack.push_async_callback(model.close)
-        identities[name] = await model.start()
+        models[name] = model, await model.start()
         if plan.experiment.max_cost is not None and getattr(model, "prices", None) is None:
             observer.event("notice", text=f"no price is known for {name}: --max-cost does not count it")
-    return models, identities
+    return models

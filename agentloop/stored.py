@@ -11,13 +11,14 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from agentloop.errors import AgentloopError, UserError
+from agentloop.errors import NOT_UTF_8, AgentloopError, UserError
 from agentloop.types import OUTCOMES
 
 if TYPE_CHECKING:
@@ -64,12 +65,20 @@ def read_entries(path: Path, known: Collection[str]) -> Iterator[Entry]:
         raise UserError(f"cannot read the programs {path}: {error.strerror or error}") from error
 
 
+def check_programs(path: Path) -> None:
+    """Raises `UserError` where there are no programs to read, which is no pipe that may still bring some."""
+    if path.is_dir() or not path.exists():
+        raise UserError(f"cannot read the programs {path}: {'it is a folder' if path.is_dir() else 'no such file'}")
+
+
 def _entry(place: str, number: int, line: bytes, known: Collection[str]) -> Entry:
     if len(line) > LONGEST:
         raise UserError(f"{place}: longer than {LONGEST // 2**20} MiB, which is no program")
     line = line.rstrip(b"\r\n")
     try:
         record = json.loads(line)
+    except UnicodeDecodeError as error:
+        raise UserError(f"{place}: {NOT_UTF_8}: {error}") from error
     except (ValueError, RecursionError) as error:
         raise UserError(f"{place}: not JSON: {error}") from error
     if not isinstance(record, dict):
@@ -101,6 +110,33 @@ def _short(text: str) -> str:
     return repr(text) if len(text) <= 100 else f"{text[:80]!r}... ({len(text):,} characters)"
 
 
+def check_output(path: Path) -> None:
+    """Raises `UserError` for what is no file that can be gone on with: a device, a pipe, a folder."""
+    if (path.exists() and not path.is_file()) or str(path).startswith(("/dev/std", "/dev/fd/", "/proc/")):
+        raise UserError(f"{path} is no regular file: name one, or print the verdicts with -o -")
+
+
+class Printed:
+    """Verdicts on standard output, in place of a file: nothing was there before, nothing can be gone on with."""
+
+    def kept(self, *_: object) -> Iterator[tuple[Entry, Json | None]]:
+        """Nothing."""
+        return iter(())
+
+    def write(self, line: Mapping[str, Any]) -> None:
+        """Print a verdict at once. Raises `AgentloopError`."""
+        try:
+            _whole(sys.stdout.fileno(), encoded(line))
+        except OSError as error:
+            raise AgentloopError(f"cannot print the verdicts: {error.strerror or error}") from error
+
+    def replace(self, lines: Mapping[int, Mapping[str, Any]]) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
 class Output:
     """The file of verdicts, open for this process alone. Nothing of it is changed before `kept` has seen all of it.
 
@@ -108,6 +144,7 @@ class Output:
     """
 
     def __init__(self, path: Path) -> None:
+        check_output(path)
         self.path = path.resolve()  # of a link, what it leads to: that is what is replaced
         self._made = not self.path.exists()
         self._file = _locked(self.path)
@@ -139,25 +176,15 @@ class Output:
             line = _verdict(text)
             if line is None:
                 raise UserError(none)
-            judged = line["judged"]
-            found = {key: line.get(key) for key in settings}
-            found |= {"program": judged["input"], "problem": judged["problem"]}
-            wanted = {"program": entry.digest, "problem": problems[entry.record["problem_id"]], **settings}
-            differs = [name for name in wanted if wanted[name] != found[name]]
-            if differs:
-                raise UserError(
-                    f"{place}: its {' and '.join(differs)} is not what line {entry.number} of the programs asks for: "
-                    "name another file with -o, or remove this one"
-                )
+            if differs := _differs(line, entry, problems, settings):
+                raise UserError(f"{place}: {differs}: name another file with -o, or remove this one")
             yield entry, line
             begin += len(text)
 
     def write(self, line: Mapping[str, Any]) -> None:
         """Append a verdict; a reader of the file sees it at once. Raises `AgentloopError` with nothing half-written."""
-        rest = memoryview(encoded(line))
         try:
-            while rest:
-                rest = rest[os.write(self._file.fileno(), rest) :]
+            _whole(self._file.fileno(), encoded(line))
         except OSError as error:
             os.ftruncate(self._file.fileno(), self._end)
             raise self._failed(error) from error
@@ -199,6 +226,22 @@ class Output:
         return AgentloopError(f"cannot write {self.path}: {error.strerror or error}; mend that and run again to go on")
 
 
+def _differs(line: Json, entry: Entry, problems: Mapping[str, str], settings: Mapping[str, Any]) -> str:
+    """In what a verdict that is there differs from the one that is asked for, or ''."""
+    if line["judged"]["input"] != entry.digest:
+        return f"it judges another program than line {entry.number} of the programs has"
+    if line["judged"]["problem"] != problems[id := entry.record["problem_id"]]:
+        return f"its problem {id!r} has changed since (its tests, its limits or what a validation says of it)"
+    parts = [f"{key} = {line.get(key)!r}, now {value!r}" for key, value in settings.items() if line.get(key) != value]
+    return f"it was judged with {'; '.join(parts)} is asked for" if parts else ""
+
+
+def _whole(fd: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
+
+
 def encoded(line: Mapping[str, Any]) -> bytes:
     """A line of the file. Lone surrogates stay escaped, so that any text survives."""
     return json.dumps(line, ensure_ascii=True).encode() + b"\n"
@@ -230,8 +273,6 @@ def _cut(text: bytes, record: Json) -> bool:
 def _locked(path: Path) -> BinaryIO:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists() and not path.is_file():
-            raise UserError(f"{path} is no regular file: verdicts are written to one")
         file = path.open("a+b")
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror or error}") from error

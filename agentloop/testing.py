@@ -36,6 +36,7 @@ def language_cases(language: str) -> list[Case]:
     """The conformance cases of programs in one language, as (name, job, check), as above.
 
     They compare verdicts, which must be the same on every backend. Where `why_not` has something to say, skip them.
+    Raises `UserError` for a language that agentloop does not know.
     """
     from agentloop.preflight import broken, mismatch, probe
     from agentloop.sandbox.compiled import COMPILED

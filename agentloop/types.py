@@ -28,6 +28,11 @@ STOP_REASONS = {
 """Why attempts end, for people; a strategy may have reasons of its own, shown as they are."""
 REPAIRABLE: tuple[Outcome, ...] = ("failed", "compile_error", "runtime_error", "timeout", "no_code")
 
+LANGUAGES = ("python", "c", "cpp", "java", "rust")
+"""What programs may be written in."""
+LEAST_MEMORY = 16 * 2**20
+"""The smallest limit of memory: below it not even an empty program of Python or C runs in every sandbox."""
+
 TestKind = Literal["stdio", "call", "calls", "script"]
 Trust = Literal["separate", "in_process"]
 
@@ -44,6 +49,14 @@ class Limits:
     processes: int = 32
     file_size: int = 32 * 2**20
     open_files: int = 128
+
+
+def memory_fault(memory: int) -> str:
+    """Why a limit of memory is none that any program can keep to, or ''."""
+    if memory >= LEAST_MEMORY:
+        return ""
+    meant = f"; {memory} MiB are {memory * 2**20}" if LEAST_MEMORY <= memory * 2**20 < 2**36 else ""
+    return f"{memory} bytes are too little for any program, the least is {LEAST_MEMORY}{meant}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,12 @@ import math
 import os
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentloop.confirm import confirmed
 from agentloop.errors import SandboxError, UserError
 from agentloop.hashing import digest
-from agentloop.preflight import start
+from agentloop.preflight import check_jobs, start
 from agentloop.progress import Quiet
 from agentloop.types import Job, Json, Suite
 from agentloop.workloads import load
@@ -61,6 +61,11 @@ class Validated:
         """Identity of the validation."""
         return digest(asdict(self))
 
+    @property
+    def sound(self) -> int:
+        """How many problems have a reference that passes all hidden tests."""
+        return self.problems - len({*self.quarantined, *self.unproven, *self.faults})
+
 
 def workload_digest(problems: Sequence[Problem]) -> str:
     """Identity of a workload: everything in its problems."""
@@ -75,6 +80,7 @@ async def validate(
     Raises `UserError` when no problem has a reference, `SandboxError` if the sandbox cannot be started.
     """
     observer = observer or Quiet()
+    check_jobs(jobs)
     pairs = [(problem, reference) for problem in problems for reference in problem.references]
     if not pairs:
         raise UserError("no problem of this workload has a reference: there is nothing to validate it by")
@@ -83,7 +89,7 @@ async def validate(
     free, slowest = asyncio.Semaphore(jobs), dict.fromkeys((problem.id for problem in problems), 0.0)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(sandbox.close)
-        found.environment = await start(sandbox, {problem.language for problem in problems})
+        found.environment = await start(sandbox, {problem.language for problem, _ in pairs})
         observer.event("notice", text=f"sandbox: {found.environment['isolation']}")
         observer.event("plan", total=len(pairs), reused=0, unit="references")
 
@@ -127,19 +133,26 @@ async def validate(
     return found
 
 
-def load_sound(
-    workload: str, data: Path | None, validated: Path | None
-) -> tuple[list[Problem], Mapping[str, str], str]:
-    """A workload's problems, which of them are quarantined and why, and the digest of the validation.
+class Sound(NamedTuple):
+    """A workload's problems as a validation leaves them; without one they are as they come, and the rest is empty."""
 
-    Without a validation (`validated`: its file) they are as they come, nothing is quarantined, and the digest is ''.
-    Raises `UserError`.
-    """
+    problems: list[Problem]
+    quarantined: Mapping[str, str]
+    """Those that get no verdict, and why; they are among the problems."""
+    digest: str = ""
+    """Of the validation."""
+    backend: str = ""
+    """Of the sandbox that the references ran in."""
+
+
+def load_sound(workload: str, data: Path | None, validated: Path | None) -> Sound:
+    """A workload's problems, validated by what the file `validated` says. Raises `UserError`."""
     problems = load(workload, data)
     if validated is None:
-        return problems, {}, ""
+        return Sound(problems, {})
     found = read(validated)
-    return apply(found, problems, validated), found.quarantined, found.digest()
+    backend = str(found.environment.get("backend", ""))
+    return Sound(apply(found, problems, validated), found.quarantined, found.digest(), backend)
 
 
 def _why(test: TestVerdict) -> str:
@@ -149,6 +162,8 @@ def _why(test: TestVerdict) -> str:
 
 def check_target(path: Path) -> None:
     """Raises `UserError` where `write` could not write, before hours of work."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise UserError(f"cannot write {path}: it is no regular file")
     parent = next(folder for folder in path.absolute().parents if folder.exists())
     if path.is_dir() or not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         what = "it is a directory" if path.is_dir() else f"{parent} is not a directory that may be written"

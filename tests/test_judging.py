@@ -166,7 +166,7 @@ def test_a_suite_without_tests_is_refused(tmp_path: Path, problems: Path) -> Non
 
 def test_no_program_and_no_file(tmp_path: Path, problems: Path) -> None:
     (tmp_path / "empty.jsonl").write_text("\n")
-    for name, said in (("empty.jsonl", "holds no program"), ("none.jsonl", "No such file")):
+    for name, said in (("empty.jsonl", "holds no program"), ("none.jsonl", "no such file")):
         with pytest.raises(UserError, match=said):
             agentloop.judge_programs(
                 tmp_path / name, tmp_path / "out.jsonl", workload="jsonl", data=problems, sandbox="local"
@@ -195,17 +195,17 @@ def test_it_goes_on_where_it_was_cut(tmp_path: Path, problems: Path, sandbox: st
 
     before = out.read_bytes()
     for other, said in [
-        ([records[1], records[0]], "line 1: its program is not what line 1 of the programs asks"),
+        ([records[1], records[0]], "line 1: it judges another program than line 1 of the programs has"),
         (records[:3], "line 4: there are more verdicts than programs"),
     ]:
         with pytest.raises(UserError, match=said):
             agentloop.judge_programs(programs(tmp_path, *other), out, **settings)
-    with pytest.raises(UserError, match="its suite is not"):
+    with pytest.raises(UserError, match="line 1: it was judged with suite = 'hidden', now 'all' is asked for"):
         agentloop.judge_programs(programs(tmp_path, *records), out, **settings, suite="all")
-    with pytest.raises(UserError, match="its first_failure is not"):
+    with pytest.raises(UserError, match="first_failure = False, now True is asked"):
         agentloop.judge_programs(programs(tmp_path, *records), out, **settings, first_failure=True)
     problems.write_text(problems.read_text().replace('"value": 6', '"value": 7'))
-    with pytest.raises(UserError, match="its problem is not"):
+    with pytest.raises(UserError, match="its problem 'double' has changed since"):
         agentloop.judge_programs(programs(tmp_path, *records), out, **settings)
     assert out.read_bytes() == before
 

@@ -166,3 +166,5 @@ def test_long_text_keeps_both_ends() -> None:
     assert text.endswith("b" * 400)
     assert "[8800 characters cut]" in text
     assert cap("short \ud800") == "short ?"
+    for length in range(1201, 1260):  # nothing grows by being cut
+        assert len(cap("x" * length, 1200)) <= length

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,9 +25,12 @@ def add(app: typer.Typer) -> None:
 
 def judge(
     workload: Annotated[str, typer.Option(metavar="NAME", help="The problems: humaneval, mbpp, jsonl, FILE.py, ...")],
-    programs: Annotated[Path, typer.Option(metavar="FILE", help="JSON lines: problem_id, and code or response.")],
+    programs: Annotated[
+        Path, typer.Option(metavar="FILE", help="JSON lines: problem_id, and code or response; - is standard input.")
+    ],
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FILE", help="The verdicts; a file that is there goes on.")
+        Path,
+        typer.Option("--out", "-o", metavar="FILE", help="The verdicts; a file that is there goes on; - prints them."),
     ],
     data: DATA = None,
     suite: Annotated[str, typer.Option(metavar="NAME", help="visible, hidden or all.")] = "hidden",
@@ -47,33 +51,33 @@ def judge(
 
     with watch(quiet) as observer:
         from agentloop.commands.interrupt import interruptible
-        from agentloop.judging import SUITES, judge_programs
+        from agentloop.judging import judge_programs, suite_name
         from agentloop.preflight import opened
         from agentloop.validation import load_sound
 
-        name = next((known for known in SUITES if known == suite), None)
-        if name is None:
-            from agentloop.errors import unknown_name
-
-            raise unknown_name("suite", suite, SUITES)
+        name = suite_name(suite)
         observer.event("phase", text=f"checking {programs}")
-        problems, left_out, _ = load_sound(workload, data, validated)
+        sound = load_sound(workload, data, validated)
         work = judge_programs(
-            problems,
+            sound.problems,
             programs,
             out,
             suite=name,
-            sandbox=opened(sandbox, Path.cwd(), jobs, observer),
+            sandbox=opened(sandbox, Path.cwd(), jobs, observer, validated_in=sound.backend),
             jobs=jobs,
             first_failure=first_failure,
-            left_out=left_out,
+            left_out=sound.quarantined,
             observer=observer,
         )
         judged = interruptible(work)
+    # Verdicts that are printed stay alone on standard output.
+    where, told = ("verdicts", sys.stderr) if str(out) == "-" else (str(out), sys.stdout)
     if judged is None:
-        print(f"{out}: interrupted; run again to go on")
+        print(f"{where}: interrupted; run again to go on", file=told)
         raise typer.Exit(3)
-    _end(judged, out)
+    print(f"{where}: {_summary(judged)}", file=told)
+    if judged.faults or judged.stopped:
+        raise typer.Exit(3)
 
 
 def validate(
@@ -85,23 +89,27 @@ def validate(
     ] = None,
     sandbox: SANDBOX = "auto",
     jobs: JOBS = 2,
-    quiet: QUIET = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print what was found, without progress.")] = False,
 ) -> None:
     """Run the references of a workload, and write which tests and limits are sound.
 
     Problems whose reference fails a hidden test are quarantined, visible examples that it fails are dropped, limits are
-    at least three times the slowest reference. `--validated FILE` of run and judge takes the file. Status 3: a fault.
+    at least three times the slowest reference. `--validated FILE` of run and judge takes the file. Status 2: not one
+    problem is sound. Status 3: a fault, nothing is known of a problem. The file is written all the same.
     """
     from agentloop.progress import watch
 
     with watch(quiet) as observer:
         from agentloop.commands.interrupt import interruptible
+        from agentloop.errors import UserError
         from agentloop.fetch import cache_dir
         from agentloop.preflight import opened
         from agentloop.validation import check_target, write
         from agentloop.validation import validate as references
         from agentloop.workloads import load
 
+        if str(out) == "-":
+            raise UserError("-o -: what was found is not printed as JSON, name a file")
         if out is not None:
             check_target(out)
         observer.event("phase", text=f"reading {workload}")
@@ -121,13 +129,18 @@ def validate(
         print(f"limit        {id}: {limits['cpu']:g} CPU seconds")
     for id, why in found.faults.items():
         print(f"fault        {id}: {why}")
-    sound = found.problems - len(found.quarantined) - len(found.unproven)
-    print(f"{path}: {sound} of {found.problems} problems are sound, {len(found.unproven)} have no reference")
+    faults = f", {len(found.faults)} ended in a fault" if found.faults else ""
+    without = f"{len(found.unproven)} have no reference{faults}"
+    print(f"{path}: {found.sound} of {found.problems} problems are sound, {without}")
     if found.faults:
         raise typer.Exit(3)
+    if not found.sound:
+        raise UserError("no problem is sound, references fail in all of them: mend the tests or the references")
 
 
-def _end(judged: Judged, out: Path) -> None:
+def _summary(judged: Judged) -> str:
+    from agentloop.progress import counted
+
     total = judged.outcomes.total()
     others = [f"{name} {count}" for name, count in judged.outcomes.most_common() if name != "passed"]
     parts = [f"{judged.suite} suite: passed {judged.outcomes['passed']} of {total}", *others]
@@ -136,9 +149,7 @@ def _end(judged: Judged, out: Path) -> None:
     if judged.left_out:
         parts.append(f"{judged.left_out} left out")
     if judged.faults:
-        parts.append(f"{judged.faults} faults; run again to judge them")
+        parts.append(f"{counted(judged.faults, 'faults')}; run again to judge them")
     if judged.stopped:
         parts.append(f"stopped: {judged.stopped}; run again to go on")
-    print(f"{out}: {', '.join(parts)}")
-    if judged.faults or judged.stopped:
-        raise typer.Exit(3)
+    return ", ".join(parts)

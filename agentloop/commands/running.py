@@ -127,6 +127,7 @@ def _interrupt(control: Control, observer: Shown) -> None:
 
 
 def _end(summary: Summary, plan: Plan, directory: Path, quiet: bool) -> None:
+    from agentloop.progress import counted
     from agentloop.reader import open_run
     from agentloop.store import FILE
 
@@ -142,7 +143,7 @@ def _end(summary: Summary, plan: Plan, directory: Path, quiet: bool) -> None:
             render(report(run), console(), short=True)
     if quiet or done < plan.attempts or summary.stopped:
         why = f"; stopped: {summary.stopped}" if summary.stopped else ""
-        faults = f", {summary.faults} faults" if summary.faults and not summary.stopped else ""
+        faults = f", {counted(summary.faults, 'faults')}" if summary.faults and not summary.stopped else ""
         again = "; run again to go on" if done < plan.attempts else ""
         print(f"{directory}: {done} of {plan.attempts} attempts done{faults}{why}{again}")
     if done < plan.attempts or summary.stopped:

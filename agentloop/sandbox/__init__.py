@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentloop.errors import UserError, unknown_name
-from agentloop.types import Limits
+from agentloop.types import Limits, memory_fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,8 +102,10 @@ def _from_profile(path: Path, lanes: int, progress: Callable[[str], None]) -> Sa
     for key, value in limits.items():
         if key not in known:
             raise unknown_name(f"limit of sandbox profile {path}", key, known)
-        if isinstance(value, bool) or not isinstance(value, int | known[key]) or value <= 0:
+        if isinstance(value, bool) or not isinstance(value, int | known[key]) or not 0 < value < math.inf:
             raise UserError(f"sandbox profile {path}: limits.{key} = {value!r} is no positive {known[key].__name__}")
+        if key == "memory" and (fault := memory_fault(value)):
+            raise UserError(f"sandbox profile {path}: limits.memory: {fault}")
     return Limited(sandbox, limits) if limits else sandbox
 
 

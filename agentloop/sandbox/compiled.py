@@ -88,7 +88,7 @@ COMPILED = {
         build=(*_GNU, *_RUST, "-o", "main", "{source}"),
         run=_binary,
         version=("rustc", "--version"),
-        package="rustc",
+        package="rustc (rustc-web on Debian 12, whose own is too old)",
     ),
 }  # fmt: skip
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from agentloop.errors import SandboxError, UserError, unknown_name
 from agentloop.hashing import text_digest
 from agentloop.sandbox.compiled import BUILD, COMPILED
-from agentloop.types import Execution, Limits
+from agentloop.types import LANGUAGES, Execution, Limits
 
 if TYPE_CHECKING:
     from agentloop.types import Job, Json, Test
@@ -24,7 +24,6 @@ MAX_TIMEOUTS = 2
 """After so many timed-out tests of one program the others are skipped: they would only cost time."""
 PYTHON = ("{python}", "-S", "-s", "-P", "-B")
 """Only the standard library (-S: start-up in 20 ms and the same modules on every backend), no directory of the user."""
-LANGUAGES = ("python", *COMPILED)
 _NOT_FOUND = 127
 _NOT_COMPILED = '{"compile":'
 """So a driver's line begins when the program does not compile; the judge then runs no further test."""

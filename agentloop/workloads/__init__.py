@@ -13,7 +13,7 @@ from pathlib import Path
 from agentloop.errors import UserError, unknown_name
 from agentloop.fetch import Progress, silent
 from agentloop.hashing import digest
-from agentloop.types import Problem
+from agentloop.types import LANGUAGES, Problem, memory_fault
 
 BUILT_IN = ("codenet", "humaneval", "humanevalplus", "jsonl", "mbpp", "mbppplus", "quixbugs")
 GROUP = "agentloop.workloads"
@@ -37,7 +37,22 @@ def load(name: str, data: Path | None, progress: Progress = silent) -> list[Prob
         if problem.id in seen:
             raise UserError(f"workload {name!r}: two problems have the id {problem.id!r}")
         seen.add(problem.id)
+        if fault := _unfit(problem):
+            raise UserError(f"workload {name!r}: problem {problem.id!r}: {fault}")
     return problems
+
+
+def _unfit(problem: Problem) -> str:
+    """Why no sandbox can judge programs for a problem, or ''."""
+    if problem.language not in LANGUAGES:
+        return str(unknown_name("language", problem.language, LANGUAGES))
+    if problem.language != "python":
+        if problem.interface != "stdio":
+            return f"a program in {problem.language} reads stdin and writes stdout: it has no entry_point"
+        for test in problem.visible.tests + problem.hidden.tests:
+            if test.kind != "stdio":
+                return f"test {test.id!r} is a {test.kind} test: a program in {problem.language} has stdio tests only"
+    return (fault := memory_fault(problem.limits.memory)) and f"limits.memory: {fault}"
 
 
 def names() -> list[str]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
+from difflib import get_close_matches
+from keyword import iskeyword
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from agentloop.compare import text_agrees, users_checker, value_agrees
-from agentloop.errors import UserError
+from agentloop.errors import UserError, unknown_name
 from agentloop.plain import Unplain, decode, to_source
-from agentloop.types import Json, Limits, Problem, Suite, Test
+from agentloop.types import LANGUAGES, Json, Limits, Problem, Suite, Test, memory_fault
 from agentloop.workloads.asserts import call_test, script_test
 from agentloop.workloads.records import data_file, read_records
 from agentloop.workloads.testcode import module_tests
@@ -67,18 +70,34 @@ _FIELDS = {
 }
 
 
+_CHECKERS = {
+    "stdio": ("text", "exact", "tokens", "float", "FILE.py"),
+    "call": ("equal", "close", "json", "evalplus", "match", "less", "isclose", "is", "truthy", "falsy"),
+}
+_TOLERANCES = {
+    "float": "float:TOL", "close": "close:TOL, such as close:1e-9", "less": "less:TOL", "evalplus": "evalplus:TOL",
+    "isclose": "isclose:REL:ABS",
+}  # fmt: skip
+_OBJECT = '; a dict is written {"dict": [[key, value], ...]}'
+
+
 class LimitsRecord(_Model):
     """What differs from the default limits of a test: seconds and bytes."""
 
-    model_config = ConfigDict(strict=False)
-
-    cpu: float | None = Field(default=None, gt=0)
-    wall: float | None = Field(default=None, gt=0)
-    memory: int | None = Field(default=None, gt=0)
+    cpu: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    wall: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    memory: int | None = None
     output: int | None = Field(default=None, gt=0)
     processes: int | None = Field(default=None, gt=0)
     file_size: int | None = Field(default=None, gt=0)
     open_files: int | None = Field(default=None, gt=0)
+
+    @field_validator("memory")
+    @classmethod
+    def _enough(cls, memory: int | None) -> int | None:
+        if memory is not None and (fault := memory_fault(memory)):
+            raise ValueError(fault)
+        return memory
 
 
 class ProblemRecord(_Model):
@@ -95,6 +114,25 @@ class ProblemRecord(_Model):
     stub: str = ""
     limits: LimitsRecord = LimitsRecord()
 
+    @field_validator("language")
+    @classmethod
+    def _known_language(cls, language: str) -> str:
+        if language not in LANGUAGES:
+            raise ValueError(unknown_name("language", language, LANGUAGES))
+        return language
+
+    @field_validator("entry_point")
+    @classmethod
+    def _function(cls, name: str | None, info: ValidationInfo) -> str | None:
+        language = info.data.get("language", "python")
+        if name and language != "python":
+            raise ValueError(f"a program in {language} reads stdin and writes stdout: it has no entry_point")
+        if name and (not name.isidentifier() or iskeyword(name)):
+            called = re.match(r"(?:def\s+)?(\w+)\s*\(", name)
+            hint = f": write {called[1]!r}" if called else ""
+            raise ValueError(f"{name!r} is not the name of a function{hint}")
+        return name
+
 
 def load(data: Path | None) -> list[Problem]:
     """All problems of a file. Raises `UserError` naming line and field of the first record that is wrong."""
@@ -104,16 +142,27 @@ def load(data: Path | None) -> list[Problem]:
         try:
             parsed = ProblemRecord.model_validate(record)
         except ValidationError as error:
-            fault = error.errors(include_url=False)[0]
-            message = fault["msg"].removeprefix("Value error, ")
-            if fault["type"] == "extra_forbidden":
-                message = "is no field of this format"
-            raise UserError(f"{place}: field {_path(fault['loc'])!r}: {message}") from error
+            raise UserError(f"{place}: {_explain(error)}") from error
         if parsed.id in places:
             raise UserError(f"{place}: field 'id': {parsed.id!r} is the id of {places[parsed.id]} too")
         places[parsed.id] = place
         problems.append(_problem(place, parsed, data.name.partition(".")[0], data.parent))
     return problems
+
+
+def _explain(error: ValidationError) -> str:
+    """The first fault of a record; a misspelt field comes before one that is missing, which may be what was meant."""
+    faults = error.errors(include_url=False)
+    fault = next((each for each in faults if each["type"] == "extra_forbidden"), faults[0])
+    message = fault["msg"].removeprefix("Value error, ")
+    if fault["type"] == "extra_forbidden":
+        inner: dict[int | str, type[_Model]] = {"limits": LimitsRecord, "visible": TestRecord, "hidden": TestRecord}
+        part = inner[fault["loc"][0]] if len(fault["loc"]) > 1 else ProblemRecord
+        fields = [field.alias or name for name, field in part.model_fields.items()]
+        near = get_close_matches(str(fault["loc"][-1]).lower(), fields, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(fields)}"
+        message = f"is no field of this format: {hint}"
+    return f"field {_path(fault['loc'])!r}: {message}"
 
 
 def _path(location: tuple[int | str, ...]) -> str:
@@ -129,6 +178,8 @@ def _problem(place: str, record: ProblemRecord, workload: str, folder: Path) -> 
         tests: list[Test] = []
         for index, test in enumerate(getattr(record, name)):
             try:
+                if record.language != "python" and test.stdout is None:
+                    raise ValueError(f"a program in {record.language} has stdio tests only: stdin and stdout")
                 tests += _tests(test, test.id or f"{name[0]}{index + 1}", record.entry_point, folder)
             except ValueError as error:
                 raise UserError(f"{place}: field '{name}[{index}]': {error}") from error
@@ -169,7 +220,7 @@ def _test(record: TestRecord, id: str, entry: str | None, folder: Path) -> Test:
         if checker.endswith(".py"):
             checker = _users_own(folder / checker)
         else:
-            _known(checker, lambda: text_agrees(checker, "", ""))
+            _known(checker, "stdio", lambda: text_agrees(checker, "", ""))
         show = f"stdin:\n{record.stdin}\nstdout:\n{record.stdout}"
         return Test(id, "stdio", {"stdin": record.stdin}, {"stdout": record.stdout}, checker, record.show or show)
     if not entry:
@@ -178,14 +229,25 @@ def _test(record: TestRecord, id: str, entry: str | None, folder: Path) -> Test:
         return _call(record, record.args, id, entry)
     if record.script is not None:
         show = record.show or record.script
+        try:
+            ast.parse(record.script)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            raise ValueError(f"the script does not parse: {_told(error)}") from error
         return script_test(id, record.script, entry, show=show, in_process=record.in_process)
     source = (record.condition or "").strip()
     show = record.show or f"assert {source}"
     try:
         condition = ast.parse(source, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ValueError(f"assert is no Python expression: {error}") from error
+        hint = ": leave out the word assert" if re.match(r"assert\b", source) else ""
+        raise ValueError(f"assert is no Python expression{hint}: {_told(error)}") from error
+    if not any(isinstance(node, ast.Name) and node.id == entry for node in ast.walk(condition)):
+        raise ValueError(f"assert does not call {entry}: it says nothing of a program")
     return call_test(id, condition, entry, show=show) or script_test(id, f"assert {source}", entry, show=show)
+
+
+def _told(error: Exception) -> str:
+    return f"{error.msg} (line {error.lineno})" if isinstance(error, SyntaxError) else str(error)
 
 
 def _users_own(path: Path) -> str:
@@ -198,12 +260,23 @@ def _users_own(path: Path) -> str:
     return f"python:{source}"
 
 
-def _known(checker: str, trial: Callable[[], bool]) -> None:
+def _known(checker: str, kind: str, trial: Callable[[], bool]) -> None:
     """Refuse a checker that does not exist or lacks its number, before anything runs."""
+    name, _, parameter = checker.partition(":")
+    ours = _CHECKERS[kind]
+    other = next((other for other, known in _CHECKERS.items() if name in known), kind)
+    if other != kind:
+        raise ValueError(f"checker {checker!r} is for {other} tests; for {kind} tests: {', '.join(ours)}")
+    if name not in ours:
+        raise ValueError(unknown_name("checker", checker, ours))
     try:
+        numbers = [float(part) for part in parameter.split(":")] if name in _TOLERANCES else []
         trial()
     except ValueError as error:
-        raise ValueError(f"checker {checker!r}: {error}") from error
+        form = f": write {_TOLERANCES[name]}" if name in _TOLERANCES else ""
+        raise ValueError(f"checker {checker!r}: {error}{form}") from error
+    if not all(number >= 0 for number in numbers):
+        raise ValueError(f"checker {checker!r}: a tolerance is not below 0")
 
 
 def _call(record: TestRecord, args: list[Json], id: str, entry: str) -> Test:
@@ -211,12 +284,13 @@ def _call(record: TestRecord, args: list[Json], id: str, entry: str) -> Test:
     valued = checker not in ("truthy", "falsy")
     if valued != ("value" in record.model_fields_set):
         raise ValueError(f"checker {checker!r} {'needs a' if valued else 'takes no'} value")
-    _known(checker, lambda: value_agrees(checker, 0, 0))
+    _known(checker, "call", lambda: value_agrees(checker, 0, 0))
     for part in (args, *record.kwargs.values(), record.value):
         try:
             decode(part)
         except Unplain as error:
-            raise ValueError(str(error)) from error
+            hint = _OBJECT if str(error).startswith("not plain data") else ""
+            raise ValueError(f"{error}{hint}") from error
     named = [f"{name}={to_source(part)}" for name, part in record.kwargs.items()]
     call = f"{entry}({', '.join([*map(to_source, args), *named])})"
     if checker == "equal":

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from agentloop.errors import UserError
+from agentloop.errors import NOT_UTF_8, UserError
 
 Record = dict[str, Any]
 
@@ -23,7 +23,9 @@ def read_records(path: Path, data: bytes | None = None) -> Iterator[tuple[str, R
     try:
         raw = path.read_bytes() if data is None else data
         text = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("utf-8-sig")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise UserError(f"cannot read the data file {path}: {NOT_UTF_8}: {error}") from error
+    except (OSError, EOFError, zlib.error) as error:
         said = (error.strerror if isinstance(error, OSError) else None) or error
         raise UserError(f"cannot read the data file {path}: {said}") from error
     found = False

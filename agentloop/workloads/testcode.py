@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Literal, TypeGuard
 
 from agentloop.types import Test
-from agentloop.workloads.asserts import script_test
 
 Style = Literal["pytest", "unittest"]
 STANDIN = ("approx", "fail", "mark", "param", "raises", "skip")
@@ -43,10 +42,12 @@ def module_tests(style: Style, source: str, function: str, module: str = "soluti
     for owner, name, lines in _functions(tree, style):
         path = [*([owner] if owner else []), name]
         head = f"{future}__name__ = 'tests'; import sys; sys.modules[{module!r}] = sys.modules['solution']; "
+        head += "import random; random.seed(0); " if "random" in source else ""  # the same inputs in each run
         head += f"exec({_runner()!r}, _run := {{}}); sys.modules.setdefault('pytest', _run['pytest'])"
-        code = f"{head}\n{rest}\n_run['run'](globals(), {owner!r}, {name!r})\n"
+        code = f"{_before(head, rest)}\n_run['run'](globals(), {owner!r}, {name!r})\n"
         show = "\n".join(source.splitlines()[lines.start : lines.stop])
-        tests.append(script_test(".".join([prefix, *path]), code, function, show=show, in_process=True))
+        given = {"code": code, "function": function}
+        tests.append(Test(".".join([prefix, *path]), "script", given, None, "in_process", show))
     if not tests:
         raise ValueError(f"the module holds no test of {style}")
     return tests
@@ -66,6 +67,19 @@ def _hoisted(tree: ast.Module, source: str) -> tuple[str, str]:
             for number in _lines(node):
                 lines[number] = ""
     return found, "\n".join(lines)
+
+
+def _before(head: str, source: str) -> str:
+    """Source with statements before it, on its first line where they fit: then a traceback has the lines of the source.
+
+    They fit in the place of a comment or nothing, and before a statement that is no block.
+    """
+    first, _, _ = source.partition("\n")
+    if first.strip() == "" or first.startswith("#"):
+        return head + source[len(first) :]
+    start = ast.parse(source).body[0]
+    block = hasattr(start, "body") or isinstance(start, ast.Match) or start.lineno > 1
+    return f"{head}\n{source}" if block else f"{head}; {source}"
 
 
 def _functions(tree: ast.Module, style: Style) -> Iterator[tuple[str, str, range]]:

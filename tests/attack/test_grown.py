@@ -95,7 +95,7 @@ def test_attempts_of_a_model_that_only_plays_a_part_now_are_not_counted(
         except SystemExit as ended:
             ends.append(ended.code)
     assert ends == [0, 3]
-    assert "0 of 1 attempts done, 1 faults" in capsys.readouterr().out
+    assert "0 of 1 attempts done, 1 fault;" in capsys.readouterr().out
 
 
 def test_a_dry_run_refuses_what_the_run_would_and_changes_nothing(

@@ -71,4 +71,4 @@ def test_a_function_in_another_language_is_refused(tmp_path: Path, cli: Cli) -> 
         "run", "--workload", "jsonl", "--data", "f.jsonl", "--strategy", "direct", "--model", "scripted:model.toml"
     )
     assert done.returncode == 2
-    assert "problem 'sum': a program in cpp reads stdin, it has no entry_point" in done.stderr
+    assert "f.jsonl line 1: field 'entry_point': a program in cpp reads stdin" in done.stderr

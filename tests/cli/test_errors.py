@@ -96,7 +96,26 @@ def test_an_error_of_a_strategys_own_is_one_line_that_says_where(
         cli(*STUDY, "--strategy", "graphs/broken.py")
 
 
-def test_usage_errors_have_status_2(study: Path, cli: Cli) -> None:
-    done = cli("run", "--nonsense")
-    assert done.returncode == 2
-    assert "--nonsense" in done.stderr
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("run", "--nonsense"), "agentloop: No such option: --nonsense"),
+        (("judge",), "agentloop: Missing option '--workload'; see agentloop judge --help"),
+        (("nonsense",), "agentloop: No such command 'nonsense'; see agentloop --help"),
+        (("validate", "--workload"), "agentloop: Option '--workload' requires an argument; see agentloop"),
+        (("run", "--samples", "x"), "agentloop: Invalid value for '--samples': "),
+        (("judge", "--workload", "jsonl", "--jobs", "0"), "agentloop: Invalid value for '--jobs': "),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_usage_errors_are_one_line_and_have_status_2(cli: Cli, arguments: tuple[str, ...], said: str) -> None:
+    done = cli(*arguments)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+    assert done.stderr.startswith(said)
+
+
+def test_nothing_typed_shows_the_help(cli: Cli) -> None:
+    done = cli()
+    assert (done.returncode, "Commands:" in done.stderr) == (2, True)
+    assert cli("judge", "--help").returncode == 0
+    assert "--programs" in cli("judge", "--help").stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sqlite3
 from pathlib import Path
@@ -83,8 +84,6 @@ class _After:
 
 
 def _run(tmp_path: Path, act: str, delay: float = 0.0) -> tuple[runner.Summary, Path]:
-    import json
-
     (tmp_path / "p.jsonl").write_text("".join(json.dumps(problem) + "\n" for problem in _problems(30)))
     (tmp_path / "s.jsonl").write_text(json.dumps({**RIGHT, "delay": delay}) + "\n")
     tables = {
@@ -129,15 +128,13 @@ def test_cancel_stops_at_once_and_records_it(tmp_path: Path) -> None:
         ({"workload": {"name": "jsonl", "data": "none.jsonl"}}, "none.jsonl"),
         ({"workload": {"name": "jsonl", "data": "p.jsonl", "problems": ["p/x"]}}, "p/"),
         ({"models": [{"name": "scripted:none.jsonl"}]}, "none.jsonl"),
-        ({"workload": {"name": "jsonl", "data": "cobol.jsonl"}}, "unknown language of problem 'p/add' 'cobol'"),
+        ({"workload": {"name": "jsonl", "data": "cobol.jsonl"}}, "line 1: field 'language': unknown language 'cobol'"),
         ({"models": [{"name": "local/qwen"}]}, "qwen2.5-coder-0.5b"),
     ],
 )
 def test_bad_input_is_one_clear_error_and_leaves_no_directory(
     tmp_path: Path, change: dict[str, Any], says: str
 ) -> None:
-    import json
-
     (tmp_path / "p.jsonl").write_text(json.dumps(ADD) + "\n")
     (tmp_path / "cobol.jsonl").write_text(json.dumps({**ADD, "language": "cobol"}) + "\n")
     (tmp_path / "s.jsonl").write_text(json.dumps(RIGHT) + "\n")
@@ -156,6 +153,35 @@ def test_bad_input_is_one_clear_error_and_leaves_no_directory(
         plan_and_run()
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+class _Phases:
+    """An observer that keeps what is started."""
+
+    def __init__(self) -> None:
+        self.started: list[str] = []
+
+    def event(self, kind: str, /, **data: Any) -> None:
+        if kind == "phase":
+            self.started.append(data["text"])
+
+
+def test_a_provider_that_cannot_be_asked_is_found_before_a_sandbox_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "p.jsonl").write_text(json.dumps(ADD) + "\n")
+    monkeypatch.delenv("AGENTLOOP_NO_OUTSIDE")
+    tables = {
+        "workload": {"name": "jsonl", "data": "p.jsonl"},
+        "models": [{"name": "openai/gpt-4o"}],
+        "strategies": [{"name": "direct"}],
+        "sandbox": "local",
+    }
+    phases = _Phases()
+    with pytest.raises(UserError, match="OPENAI_API_KEY"):
+        asyncio.run(runner.run(planning.make_plan(config.parse(tables), tmp_path), tmp_path / "run", phases))
+    assert phases.started == ["starting model openai/gpt-4o"]
     assert not (tmp_path / "run").exists()
 
 

@@ -14,7 +14,7 @@ def test_the_tutorial_shows_what_happens(studied: Studied) -> None:
         pytest.fail(studied.wrong, pytrace=False)
 
 
-@pytest.mark.parametrize("page", ["add-a-strategy", "add-a-template", "add-problems"])
+@pytest.mark.parametrize("page", ["add-a-strategy", "add-a-template", "add-problems", "judge-programs", "sandboxes"])
 def test_a_how_to_shows_what_happens(page: str, follow: Callable[..., None]) -> None:
     follow(f"how-to/{page}.md")
 

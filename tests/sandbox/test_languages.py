@@ -15,8 +15,8 @@ from agentloop.errors import SandboxError, UserError
 from agentloop.sandbox.compiled import BUILD, COMPILED, java_classes
 from agentloop.sandbox.languages import execution, needs, wire_job
 from agentloop.sandbox.local import LocalSandbox, available
-from agentloop.testing import language_cases
-from agentloop.types import Job, Limits, Test
+from agentloop.testing import language_cases, why_not
+from agentloop.types import LANGUAGES, Job, Limits, Test
 from tests.sandbox import run_languages
 from tests.sandbox.conftest import Run
 
@@ -47,6 +47,17 @@ def test_cases_on_local(level: str, root: bool, language: str, run_as: Run) -> N
     done = run_as(root, "run_languages.py", level, language, *short)
     assert done.returncode == 0, done.stderr
     report(json.loads(done.stdout))
+
+
+def test_every_language_that_problems_may_name_can_be_run() -> None:
+    assert ("python", *COMPILED) == LANGUAGES
+    assert [str(wire_job(preflight.probe(language)[0])["limits"]["cpu"]) for language in LANGUAGES] == ["1.5"] * 5
+
+
+def test_a_language_that_is_none_is_told_with_the_nearest() -> None:
+    for ask in (language_cases, preflight.probe, lambda name: asyncio.run(why_not(LocalSandbox(lanes=1), name))):
+        with pytest.raises(UserError, match=r"unknown language 'Rust': did you mean 'rust'\?"):
+            ask("Rust")
 
 
 def test_names_of_cases_are_unique() -> None:
@@ -117,7 +128,7 @@ async def test_a_missing_compiler_is_told_before_a_run(monkeypatch: pytest.Monke
     finally:
         await sandbox.close()
     assert "rustc-0: No such file or directory" in str(caught.value)
-    assert "apt install rustc" in str(caught.value)
+    assert "apt install rustc (rustc-web on Debian 12" in str(caught.value)
 
 
 @namespaces

@@ -38,6 +38,8 @@ async def test_auto_without_an_engine_never_falls_below_namespaces(
         ('backend = "docker"\n[limits]\nwall = -1', r"limits.wall = -1 is no positive float"),
         ('backend = "docker"\n[limits]\nmemory = 1.5', r"limits.memory = 1.5 is no positive int"),
         ('backend = "docker"\n[limits]\nmemory = true', r"limits.memory = True is no positive int"),
+        ('backend = "docker"\n[limits]\nmemory = 512', r"limits.memory: 512 bytes .*; 512 MiB are 536870912"),
+        ('backend = "docker"\n[limits]\ncpu = inf', r"limits.cpu = inf is no positive float"),
         ('backend = "docker"\nrecipe = "nowhere"', "there is no .*nowhere/Dockerfile"),
         ('backend = "local"\ncpus = 2', "cpus are for the docker backend only"),
         ('backend = "local"\ntemplate = "base"', "template are for the e2b backend only"),

@@ -70,22 +70,58 @@ def test_a_script_may_ask_for_the_program_s_process(tmp_path: Path) -> None:
         ({"hidden": [{"args": [], "value": 1, "stdin": "x"}]}, r"stdin does not go with"),
         ({"hidden": [{"args": [1]}]}, r"field 'hidden\[0\]': checker 'equal' needs a value"),
         ({"hidden": [{"args": [1], "value": 1, "checker": "truthy"}]}, "'truthy' takes no value"),
-        ({"hidden": [{"args": [1], "value": 1, "checker": "same"}]}, "checker 'same': unknown checker"),
-        ({"hidden": [{"args": [1], "value": 1, "checker": "close"}]}, "checker 'close': could not convert"),
+        ({"hidden": [{"args": [1], "value": 1, "checker": "equl"}]}, "unknown checker 'equl': did you mean 'equal'"),
+        ({"hidden": [{"args": [1], "value": 1, "checker": "close"}]}, "checker 'close': .*: write close:TOL"),
+        ({"hidden": [{"args": [1], "value": 1, "checker": "close:-1"}]}, "a tolerance is not below 0"),
+        (
+            {"hidden": [{"args": [1], "value": 1, "checker": "tokens"}]},
+            "'tokens' is for stdio tests; for call",
+        ),
+        (
+            {"entry_point": None, "hidden": [{"stdout": "1", "checker": "close:1"}]},
+            "'close:1' is for call tests",
+        ),
         ({"hidden": [{"args": [{"set": [[1]]}], "value": 1}]}, "no such set"),
-        ({"hidden": [{"args": [{"a": 1}], "value": 1}]}, "not plain data"),
+        ({"hidden": [{"args": [{"a": 1}], "value": 1}]}, "not plain data: .*; a dict is written {"),
+        ({"hidden": [{"args": [], "value": {"a": 1, "b": 2}}]}, "not plain data: .*; a dict is written {"),
         ({"hidden": [{"stdout": "x"}]}, "needs a problem without entry_point"),
         ({"hidden": [{"assert": "f("}]}, r"field 'hidden\[0\]': assert is no Python expression"),
+        ({"hidden": [{"assert": "assert f(1) == 2"}]}, "no Python expression: leave out the word assert: .*line 1"),
+        ({"hidden": [{"assert": "1 == 1"}]}, r"field 'hidden\[0\]': assert does not call f"),
+        ({"visible": [{"script": "x = 1\nassert f(x) = 2"}]}, r"'visible\[0\]': the script does not parse: .*line 2\)"),
         ({"hidden": [{"assert": "f(1) == 1", "id": "x"}, {"assert": "f(2) == 1", "id": "x"}]}, "two tests have one id"),
         ({"entry_point": None}, "needs the problem's entry_point"),
-        ({"statment": "s"}, "field 'statment': is no field of this format"),
+        ({"entry_point": "f()"}, "field 'entry_point': 'f\\(\\)' is not the name of a function: write 'f'"),
+        ({"entry_point": "class"}, "field 'entry_point': 'class' is not the name of a function"),
+        ({"statment": "s"}, r"field 'statment': is no field of this format: did you mean 'statement'\?"),
+        ({"hidden": [{"arg": [1], "value": 2}]}, r"field 'hidden\[0\].arg': .*: did you mean 'args'\?"),
+        ({"zzzz": 1}, "field 'zzzz': is no field of this format: known: id, statement"),
+        ({"language": "Python"}, r"field 'language': unknown language 'Python': did you mean 'python'\?"),
+        ({"language": "C++"}, "unknown language 'C\\+\\+': did you mean 'cpp'"),
+        ({"language": "cpp"}, "field 'entry_point': a program in cpp reads stdin"),
+        ({"language": "c", "entry_point": None}, r"field 'hidden\[0\]': a program in c has stdio tests only"),
         ({"limits": {"cpu": 0}}, r"field 'limits.cpu'"),
+        ({"limits": {"cpu": "2"}}, r"field 'limits.cpu'"),
+        ({"limits": {"wall": float("inf")}}, r"field 'limits.wall'"),
         ({"limits": {"seconds": 1}}, r"field 'limits.seconds'"),
+        ({"limits": {"memory": 512}}, r"'limits.memory': 512 bytes .* least is 16777216; 512 MiB are 536870912$"),
+        ({"limits": {"memory": 16777215}}, r"'limits.memory': 16777215 bytes .* least is 16777216$"),
     ],
 )
 def test_every_mistake_names_line_and_field(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=f"p.jsonl line 2: .*{message}"):
         problems(tmp_path / "p.jsonl", GOOD | {"id": "first"}, GOOD | change)
+
+
+def test_a_misspelt_field_is_told_before_the_one_that_it_stands_for(tmp_path: Path) -> None:
+    record = {("statment" if key == "statement" else key): value for key, value in GOOD.items()}
+    with pytest.raises(UserError, match="line 1: field 'statment'"):
+        problems(tmp_path / "p.jsonl", record)
+
+
+def test_whole_numbers_are_seconds_and_the_least_memory_is_enough(tmp_path: Path) -> None:
+    [problem] = problems(tmp_path / "p.jsonl", GOOD | {"limits": {"cpu": 2, "memory": 16 * 2**20}})
+    assert problem.limits == Limits(cpu=2.0, memory=16 * 2**20)
 
 
 def test_two_problems_of_one_id_are_named(tmp_path: Path) -> None:

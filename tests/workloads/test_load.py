@@ -21,6 +21,13 @@ def load(data):
         yield Problem(name, "mine", str(data), "stdio", Suite("visible", ()), Suite("hidden", ()))
 """
 
+LIMITED = """
+from agentloop.types import Limits, Problem, Suite
+
+def load(data):
+    yield Problem("a", "mine", "s", "stdio", Suite("visible", ()), Suite("hidden", ()), {})
+"""
+
 
 def test_names() -> None:
     assert {"humaneval", "jsonl", "mbpp"} <= set(names())
@@ -45,6 +52,12 @@ def test_a_python_file_is_a_workload(tmp_path: Path) -> None:
         ("1 / 0", "cannot be loaded: ZeroDivisionError"),
         ("def load(data):\n    return []", "holds no problem"),
         (WORKLOAD.replace('"b"', '"a"'), "two problems have the id 'a'"),
+        (LIMITED.format("language='Rust'"), "problem 'a': unknown language 'Rust': did you mean 'rust'"),
+        (
+            LIMITED.format("language='c', entry_point='f'").replace("stdio", "function"),
+            "a program in c reads",
+        ),
+        (LIMITED.format("limits=Limits(memory=512)"), "problem 'a': limits.memory: 512 bytes are too little"),
     ],
 )
 def test_a_bad_file_is_named(tmp_path: Path, source: str | None, message: str) -> None:

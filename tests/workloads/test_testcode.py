@@ -141,3 +141,15 @@ def test_what_is_not_supported_is_refused_at_once(tmp_path: Path, source: str, s
 
 def test_a_default_is_no_fixture() -> None:
     assert [test.id for test in module_tests("pytest", "def test_x(a=1): pass", "f")] == ["t.test_x"]
+
+
+@pytest.mark.parametrize("before", ["", "# tests\n", "\n", "import math\n", '"""Tests\nof it."""\n', "import random\n",
+                                    "from __future__ import annotations\nimport math\n"])  # fmt: skip
+def test_a_traceback_has_the_line_numbers_of_the_module(before: str) -> None:
+    source = f"{before}class Kind:\n    pass\n\n\ndef test_x():\n    1 / 0\n"
+    [test] = module_tests("pytest", source, "f")
+    wanted = source.splitlines().index("    1 / 0") + 1
+    lines = test.input["code"].splitlines()
+    # A module that begins with a block has no room on its first line.
+    assert lines.index("    1 / 0") + 1 == wanted + (before == "")
+    compile(test.input["code"], "test.py", "exec")
