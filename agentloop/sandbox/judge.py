@@ -19,6 +19,7 @@ job (host -> judge):
                                         "forker": argv of the interpreter that tests may be forks of
    "build": {"argv": [...], "limits": {...}} | null,      run once in {src}; exit status not 0 -> no test is run
    "tests": [{"id": str, "argv": [...], "forked": [...],   with a forker: its arguments instead of argv
+              "gated": bool,            argv waits for a byte on AGENTLOOP_GATE, if that is set, before all else
               "stdin": str, "channel": bool,
               "checker": null | {"argv": [...], "files": {...}, "stdin": str}}],
    "limits": {"cpu", "wall": seconds, "memory", "output", "file_size": bytes, "processes", "open_files"},
@@ -73,7 +74,7 @@ PAGE, TICK = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
 STACK = 256 * 2**20
 SAMPLE = 0.02
 """Seconds between two looks at the processes of a running test."""
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
+PR_SET_PDEATHSIG, PR_GET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 2, 4, 36, 38
 # fmt: off
 ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", "TZ": "UTC",
@@ -250,6 +251,7 @@ class Judge:
         self.program: Process | None = None
         self.checker: Process | None = None
         self.forker: Forker | None = None
+        self.gates, self.heir = False, 0
         self.foreign, self.base = set(), 0  # type: set[int], int
         self.input, self.jobs = bytearray(), []  # type: tuple[bytearray, list[bytearray]]
         self.selector = selectors.DefaultSelector()
@@ -257,6 +259,13 @@ class Judge:
     def serve(self) -> None:
         """Answer jobs until stdin closes; then kill everything."""
         null = os.open("/dev/null", os.O_RDWR)
+        if self.uids["program"] is not None:
+            os.setgroups([])
+            with contextlib.suppress(PermissionError):  # a filter may forbid it of other processes
+                resource.prlimit(os.getpid(), resource.RLIMIT_CORE)
+                self.gates, self.heir = not self.confinement.harden, death_signal()
+                most = resource.getrlimit(resource.RLIMIT_STACK)[1]
+                resource.setrlimit(resource.RLIMIT_STACK, (STACK if most < 0 else min(STACK, most),) * 2)
         self.output = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, FIRST_FD)
         os.dup2(null, 1)
         for _ in range(FIRST_FD - null - 1):  # low numbers are for programs: nothing to be moved out of their way
@@ -463,7 +472,11 @@ class Judge:
     def start(self, role: str, spec: dict[str, Any], limits: Any, cwd: str, passed: dict[str, int]) -> Process:
         """Start one process; `passed` are descriptors for it by the name of the variable that tells their number."""
         src = self.checker_src if role == "checker" else self.src
-        launch, key = (self.launch_fork, "forked") if self.forker and "forked" in spec else (self.launch, "argv")
+        launch, key = self.launch, "argv"
+        if self.forker and "forked" in spec:
+            launch, key = self.launch_fork, "forked"
+        elif spec.get("gated") and self.gates:
+            launch = self.launch_gated
         argv = [self.filled(item, src) for item in spec[key]]
         env = {**ENVIRONMENT, "HOME": cwd, "AGENTLOOP_CAP": str(limits["output"])}
         ends, streams, report = [os.memfd_create("stdin")], {}, (None, None)  # type: list[int], dict[str, Stream], Any
@@ -487,17 +500,18 @@ class Judge:
             close([*ends, *([report[1]] if report[1] else [])])
         for stream in streams.values():
             self.selector.register(stream.fd, selectors.EVENT_READ, lambda s=stream: self.drain(process, s))
-        message = os.read(failure, 4096)
-        os.close(failure)
-        if message:
-            self.finish(process)
-            raise Unable(f"cannot start {argv[0]}: {message.decode(errors='replace')}")
+        if failure is not None:
+            message = os.read(failure, 4096)
+            os.close(failure)
+            if message:
+                self.finish(process)
+                raise Unable(f"cannot start {argv[0]}: {message.decode(errors='replace')}")
         return process
 
     def launch(
         self, role: str, argv: list[str], env: Any, fds: list[int], limits: Any, cwd: str, report: int | None
-    ) -> tuple[int, int]:
-        """Start a new interpreter (or whatever argv says); its pid, and a pipe that tells why if it cannot."""
+    ) -> tuple[int, int | None]:
+        """Start whatever argv says; its pid, and a pipe that tells why if it cannot."""
         failure, failed = os.pipe()
         start = resource_limits(limits)
         try:
@@ -520,9 +534,52 @@ class Judge:
             os.close(failed)
         return pid, failure
 
+    def launch_gated(
+        self, role: str, argv: list[str], env: Any, fds: list[int], limits: Any, cwd: str, report: int | None
+    ) -> tuple[int, int | None]:
+        """The same without a copy of the judge, which costs more than all else here.
+
+        The new process is who the judge is just then: one of that uid could kill it, so the gate opens only once the
+        judge is itself again. Limits are set meanwhile too: of others' processes it may not change them.
+        """
+        uid = self.uids["program"]
+        assert uid is not None
+        gate, opened = os.pipe()
+        start = [*resource_limits(limits), (resource.RLIMIT_NPROC, (limits["processes"],) * 2)]
+        stack, (size, _) = stack_limit(limits)
+        start.remove((stack, (size, size)))  # exec lays the stack out, and puts the limit back that it began with
+        resource.setrlimit(stack, (size, resource.getrlimit(stack)[1]))
+        actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate([*fds, gate])]
+        env = {**env, "AGENTLOOP_GATE": str(len(fds))}
+        try:
+            os.chdir(cwd)
+            os.setresgid(uid, uid, 0)
+            os.setresuid(uid, uid, 0)
+            try:
+                pid = os.posix_spawn(argv[0], argv, env, file_actions=actions, setsid=True)
+                until = time.monotonic() + 5
+                while start:
+                    try:
+                        resource.prlimit(pid, *start[-1])
+                        start.pop()
+                    except PermissionError:  # its exec has left the judge's memory, and not yet the judge's ids
+                        if time.monotonic() > until:
+                            raise
+            finally:
+                os.setresuid(0, 0, 0)
+                os.setresgid(0, 0, 0)
+                for option, value in ((PR_SET_PDEATHSIG, self.heir), (PR_SET_DUMPABLE, 0)):  # other ids undo both
+                    prctl(option, value)
+                os.chdir("/")
+            first_to_go(pid)
+            os.write(opened, b"g")
+        finally:
+            close([gate, opened])
+        return pid, None
+
     def launch_fork(
         self, role: str, argv: list[str], env: Any, fds: list[int], limits: Any, cwd: str, report: int | None
-    ) -> tuple[int, int]:
+    ) -> tuple[int, int | None]:
         """The same by a fork of the interpreter that stands ready."""
         assert self.forker
         pid, line = self.forker.fork()
@@ -828,6 +885,13 @@ def stack_limit(limits: dict[str, Any]) -> tuple[int, tuple[int, int]]:
 def prctl(option: int, value: int) -> None:
     if _libc.prctl(option, value, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), f"prctl {option}")
+
+
+def death_signal() -> int:
+    """The signal that this process gets when its parent ends; 0 for none."""
+    number = ctypes.c_int()
+    _libc.prctl(PR_GET_PDEATHSIG, ctypes.byref(number), 0, 0, 0)
+    return number.value
 
 
 def main(config: dict[str, Any], confinement: Any = None) -> None:

@@ -107,6 +107,7 @@ def _python_test(test: Test) -> dict[str, Json]:
         "checker": check if mode[0] == "serve" else None,
         "argv": [*PYTHON, "{tools}/python.pyc", *mode],
         "forked": mode,
+        "gated": True,
         "stdin": stdin,
     }
 

@@ -324,6 +324,11 @@ def leave(code):
 
 
 def main(mode, folder, name=""):
+    if b"AGENTLOOP_GATE" in posix.environ:
+        gate = descriptor(b"AGENTLOOP_GATE")
+        if not posix.read(gate, 1):
+            posix._exit(127)
+        posix.close(gate)
     if mode == "build":
         return build(folder)
     channel, path, stage, status = descriptor(b"AGENTLOOP_CHANNEL"), folder + "/main.py", "compile", None
