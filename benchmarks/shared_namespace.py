@@ -15,11 +15,10 @@ import argparse
 import asyncio
 import gzip
 import json
-import re
 from pathlib import Path
 from typing import Any
 
-from stored_verdicts import DATA, FILES, test_codes
+from stored_verdicts import DATA, FILES, WHOLE, test_codes
 
 from agentloop.sandbox import open_sandbox
 from agentloop.types import Job, Limits, Test
@@ -31,7 +30,7 @@ IMPORTS = "import heapq, itertools, math, re, typing\nfrom heapq import *\nfrom 
 LIMITS = Limits(cpu=500.0, wall=580.0, memory=2**30, output=2**20)
 """Of a whole run: some hundred programs in one process."""
 RUNNER = """
-import json, os, signal
+import json, os, resource, signal
 
 class Late(Exception):
     pass
@@ -45,6 +44,7 @@ def main(items, fresh, start):
     os.dup2(null, 2)
     run, signal_, exit_, write, dumps = exec, signal.setitimer, os._exit, os.write, json.dumps
     signal.signal(signal.SIGALRM, late)
+    resource.setrlimit(resource.RLIMIT_AS, (700 * 2**20,) * 2)  # a MemoryError ends one program, not the run
     shared, results = {"__name__": "executor"}, []
     run(start, shared)
     for codes, limit in items:
@@ -72,10 +72,10 @@ main(*json.loads(ITEMS))
 def codes_of(name: str, record: dict[str, Any], test: str, prompt: str) -> list[str]:
     """What the makers ran for one record, in order; the last one decides."""
     code = record["codes"][-1]
+    if not WHOLE.search(code):
+        code = f"{prompt}\n{code}"
     if name == "mapcoder_humaneval":
         return [f"from typing import *\n{code}\n{test}"]
-    if not re.search(r"^(?:def|class|import|from) ", code, re.MULTILINE):
-        code = f"{prompt}\n{code}"
     shown = record["extra"].get("given_tests", [])  # LDB runs every attempt on the visible asserts first
     tried = [f"from typing import *\n{each}\n{given}" for each in record["codes"] for given in shown]
     return [*tried, f"{code}\n{test}"]
