@@ -5,9 +5,10 @@
 Sets of right programs: humaneval, mbpp, humanevalplus, mbppplus, quixbugs (the references) and
 evalperf_correct_solutions. Sets with stored verdicts of their makers: ldb_seeds, ldb_repair_traces, mapcoder_humaneval,
 mint_multi_turn (its last proposed solution). Programs get what their makers gave them: the imports below, and the
-statement's prelude; MINT's nothing. `--every` takes every n-th. `--asserts` judges them once more by the data set's
-asserts as they stand, in the program's process, and names each verdict that differs from that of the calls which the
-workload made of them. Prints a line for each disagreement, and the counts; `--out` keeps programs and verdicts.
+statement's prelude; MINT's nothing. `--every` takes every n-th. `--asserts` judges them once more by the test code that
+their makers used, in the program's process, and names each verdict that differs from that of the calls which the
+workload made of it. Prints a line for each disagreement, and the counts; `--out` keeps programs and verdicts.
+`docs/explanation/stored-verdicts.md` says what came of it, and why single verdicts differ.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 IMPORTS = "import collections, heapq, itertools, math, re\nfrom typing import *\n"
 """The sources put such imports before every program; a program of theirs may rely on it."""
+BARE = "input_data/mbpp/seed/codellama/seed.jsonl"
+"""A run of LDB's without them: its programs that lack an import have failed."""
 DATA = Path(os.environ.get("AGENTLOOP_DATA", Path(__file__).parents[2] / "shared" / "data"))
 FILES = {
     "humaneval": "humaneval/HumanEval.jsonl.gz",
@@ -69,22 +72,44 @@ def stored(path: Path, benchmark: str) -> Iterator[Program]:
                 codes = [match.strip() for match in SOLUTION.findall(record["responses"][-1])][-1:]
             else:
                 codes = record["codes"] if path.name.startswith("evalperf") else record["codes"][-1:]
-                codes = [IMPORTS + code if WHOLE.search(code) else code for code in codes]
+                if record["run"] != BARE:
+                    codes = [IMPORTS + code if WHOLE.search(code) else code for code in codes]
             for code in codes:
                 yield Program(f"{prefix}/{record['task_number']}", code, record["passed"], record["model"])
 
 
-def by_asserts(workload: str, path: Path, problems: list[Problem]) -> list[Problem]:
-    """The problems, each with one hidden test: the data set's own asserts, run in the program's process."""
-    codes = []
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
+def test_codes(name: str, workload: str, data: Path) -> dict[str, str]:
+    """By problem: the test code that the makers of a set judged with. LDB's is its own form of MBPP's asserts."""
+    entries, shown = {}, {}
+    if name.startswith("ldb") and workload == "mbpp":
+        with gzip.open(data / f"llm_outputs/{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
+            for each in map(json.loads, lines):
+                entries[each["task_number"]] = each["extra"]["entry_point"]
+                shown[each["task_number"]] = each["extra"].get("given_tests", [])
+    codes = {}
+    with gzip.open(data / FILES[workload], "rt", encoding="utf-8") as lines:
         for record in map(json.loads, lines):
             if workload == "humaneval":
-                codes.append(f"{record['test']}\ncheck({record['entry_point']})\n")
+                codes[record["task_id"]] = f"{record['test']}\ncheck({record['entry_point']})\n"
+                continue
+            task = record["task_id"]
+            asserts = [each.replace("\r\n", "\n") for each in record["test_list"]]
+            if task in entries:  # a function `check`, whatever the program calls its own; run twice
+                if asserts[0].endswith("== -1,-6") and shown[task][:1] == [f"{asserts[0][:-5]}(-1,-6)"]:
+                    asserts = [re.sub(r"== (.*)$", r"== (\1)", each) for each in asserts]  # Mbpp/436, mended there
+                body = "".join(f"    {each}\n" for each in asserts)
+                code = f"def check(candidate):\n{body}check({entries[task]})\ncheck({entries[task]})\n"
             else:
-                codes.append("\n".join([record["test_setup_code"], *record["test_list"]]).replace("\r\n", "\n"))
+                code = "\n".join(asserts)
+            codes[f"Mbpp/{task}"] = f"{record['test_setup_code']}\n{code}\n".replace("\r\n", "\n")
+    return codes
+
+
+def by_asserts(problems: list[Problem], codes: dict[str, str]) -> list[Problem]:
+    """The problems, each with one hidden test: that code, run in the program's process."""
     found = []
-    for problem, code in zip(problems, codes, strict=True):
+    for problem in problems:
+        code = codes[problem.id]
         test = Test("asserts", "script", {"code": code, "function": problem.entry_point}, None, "in_process", "")
         limits = replace(
             problem.limits, cpu=3 * problem.limits.cpu, wall=3 * problem.limits.wall
@@ -130,9 +155,8 @@ async def study(options: argparse.Namespace, name: str, workload: str, folder: P
         print(f"  {line['problem_id']} {line['model']}: stored {line['stored']}, here {told(line)}")
     print(f"{label}: {len(lines) - len(differ)} of {len(lines)} agree", flush=True)
     if options.asserts and workload in ("humaneval", "mbpp"):
-        others = await judged(
-            by_asserts(workload, path, problems), programs, folder / f"{label}.asserts.jsonl", "hidden", options.sandbox
-        )
+        asserted = by_asserts(problems, test_codes(name, workload, options.data))
+        others = await judged(asserted, programs, folder / f"{label}.asserts.jsonl", "hidden", options.sandbox)
         pairs = list(zip(lines, others, strict=True))
         changed = [(calls, asserts) for calls, asserts in pairs if calls["outcome"] != asserts["outcome"]]
         for calls, asserts in changed:
@@ -140,6 +164,8 @@ async def study(options: argparse.Namespace, name: str, workload: str, folder: P
         crossed = sum((calls["outcome"] == "passed") != (asserts["outcome"] == "passed") for calls, asserts in changed)
         counts = f"{crossed} of {len(pairs)} pass by one alone, {len(changed)} differ in their outcome"
         print(f"{label}: calls and asserts: {counts}", flush=True)
+        agree = sum(line["stored"] == (line["outcome"] == "passed") for line in others)
+        print(f"{label}: {agree} of {len(others)} agree by asserts", flush=True)
 
 
 def told(line: dict[str, Any]) -> str:

@@ -55,6 +55,13 @@ def test_what_we_write_the_driver_reads(value: Any) -> None:
     assert driver.decode(driver.parse(json.dumps(plain.encode(value)))) == value
 
 
+def test_a_set_iterates_as_the_one_that_an_assert_displays() -> None:
+    """`tuple({12, 13, 14, 15, 16})` begins with 16; that of `set([12, 13, 14, 15, 16])` does not."""
+    for display in ({12, 13, 14, 15, 16}, {30, 21, 2, 47}, {5}, set(range(40))):
+        read = driver.decode(driver.parse(json.dumps(plain.encode(display))))
+        assert tuple(read) == tuple(display)
+
+
 def test_floats_without_a_number() -> None:
     assert driver.encode(math.nan) == '{"float":"nan"}'
     assert [driver.encode(x) for x in (math.inf, -math.inf, -0.0)] == ['{"float":"inf"}', '{"float":"-inf"}', "-0.0"]

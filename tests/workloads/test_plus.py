@@ -39,6 +39,12 @@ def test_mbppplus(data_dir: Path) -> None:
     by_id = {problem.id: problem for problem in problems}
     # One of each way to compare: sets, NaN among the inputs, a tolerance, match objects.
     assert wrong([by_id[f"Mbpp/{number}"] for number in (2, 404, 82, 737)]) == []
+    usual = by_id["Mbpp/2"].limits.cpu
+    slow = {problem.id: problem.limits.cpu for problem in problems if problem.limits.cpu > usual}
+    assert set(slow) == {"Mbpp/239", "Mbpp/599"}
+    # Three times the CPU seconds that right programs were measured to take for one test.
+    assert slow["Mbpp/239"] >= 3 * 50
+    assert slow["Mbpp/599"] >= 3 * 25
     always = "import re\ndef text_match_three(text):\n    return 'Found'\n"
     [verdict] = verdicts([(by_id["Mbpp/787"], always, by_id["Mbpp/787"].hidden.tests)])
     assert verdict.outcome == "failed"  # its published assertion lets every program pass

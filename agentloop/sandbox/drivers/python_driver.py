@@ -59,7 +59,7 @@ def decode(value):
     if tag == "tuple":
         return tuple(decode(inner))
     if tag == "set":
-        return set(decode(inner))
+        return set(frozenset(decode(inner)))  # as a set display is made: it iterates in the same order
     if tag == "frozenset":
         return frozenset(decode(inner))
     if tag == "dict":
