@@ -76,14 +76,14 @@ def tree(code: str) -> str:
 
 
 async def lost(different: list[tuple[str, str, str]], problems: list[Problem], sandbox: str) -> list[str]:
-    """Of (problem, answer, their program) those whose program passes where ours does not, by problem."""
+    """Of (problem, our program, theirs) those whose program passes where ours does not, by problem."""
     if not different:
         return []
     passed: list[list[bool]] = []
     with tempfile.TemporaryDirectory() as folder:
-        for key, place in (("response", 1), ("code", 2)):
-            path, out = Path(folder, f"{key}.jsonl"), Path(folder, f"{key}.out")
-            lines = [{"problem_id": one[0], key: one[place] if place == 1 else IMPORTS + one[2]} for one in different]
+        for place in (1, 2):
+            path, out = Path(folder, f"{place}.jsonl"), Path(folder, f"{place}.out")
+            lines = [{"problem_id": one[0], "code": IMPORTS + one[place]} for one in different]
             path.write_text("".join(json.dumps(line) + "\n" for line in lines))
             await judge_programs(problems, path, out, sandbox=open_sandbox(sandbox, lanes=2))
             passed.append([json.loads(line)["outcome"] == "passed" for line in out.read_text().splitlines()])
@@ -113,14 +113,14 @@ async def main() -> None:
                 nothing += found.code is None
             if not (record["passed"] and record["responses"] and record["codes"]):
                 continue
-            answer, theirs = record["responses"][-1], record["codes"][-1]
-            ours = extract(answer, problem).code or ""
+            theirs = record["codes"][-1]
+            ours = extract(record["responses"][-1], problem).code or ""
             if tree(ours) == tree(theirs) or (ours and re.sub(r"\s", "", ours) == re.sub(r"\s", "", theirs)):
                 same += 1
             elif problem.id == "?":
                 elsewhere += 1
             else:
-                different.append((problem.id, answer, theirs))
+                different.append((problem.id, ours, theirs))
         if not times:
             continue
         gone = await lost(different, list(known.values()), options.sandbox)
