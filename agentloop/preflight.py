@@ -16,6 +16,7 @@ from agentloop.catalog import sandbox_spec
 from agentloop.errors import UserError, unknown_name
 from agentloop.fetch import cache_dir
 from agentloop.hashing import digest
+from agentloop.progress import Quiet
 from agentloop.sandbox import open_sandbox
 from agentloop.sandbox.compiled import COMPILED
 from agentloop.types import LANGUAGES, Job, Limits, Suite, Test
@@ -107,11 +108,13 @@ def opened(spec: str, base: Path, lanes: int, observer: Observer, *, validated_i
     return sandbox
 
 
-async def start(sandbox: Sandbox, languages: Iterable[str]) -> dict[str, Json]:
+async def start(sandbox: Sandbox, languages: Iterable[str], observer: Observer | None = None) -> dict[str, Json]:
     """Start a sandbox for programs in these languages; its environment, with a toolchain for each of them.
 
-    Raises `UserError` where a toolchain is missing, and where a known program does not come out as it must.
+    The observer is told when it begins, and how programs are isolated. Raises `UserError` where a toolchain is missing, and where a known program does not come out as it must.
     """
+    observer = observer or Quiet()
+    observer.event("phase", text=f"starting sandbox {sandbox.name}")
     environment = await sandbox.start()
     wanted = sorted(set(languages))
     found = await toolchains(sandbox, wanted)
@@ -120,6 +123,7 @@ async def start(sandbox: Sandbox, languages: Iterable[str]) -> dict[str, Json]:
             raise UserError(missing(sandbox.name, language, text))
     environment["toolchain"] = {**environment["toolchain"], **{name: _flags(name, found[name][1]) for name in found}}
     await asyncio.gather(*(_check(sandbox, environment, language) for language in wanted))
+    observer.event("notice", text=f"sandbox: {environment['isolation']}")
     return environment
 
 

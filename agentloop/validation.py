@@ -89,8 +89,7 @@ async def validate(
     free, slowest = asyncio.Semaphore(jobs), dict.fromkeys((problem.id for problem in problems), 0.0)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(sandbox.close)
-        found.environment = await start(sandbox, {problem.language for problem, _ in pairs})
-        observer.event("notice", text=f"sandbox: {found.environment['isolation']}")
+        found.environment = await start(sandbox, {problem.language for problem, _ in pairs}, observer)
         observer.event("plan", total=len(pairs), reused=0, unit="references")
 
         async def one(problem: Problem, reference: str) -> None:

@@ -50,7 +50,7 @@ def _best(*, reduced: bool) -> str:
 
     if engine.available(_built_in() / "docker").engine:
         return "docker"
-    return "local-reduced" if reduced and local.available()["namespaces"] else "local"
+    return "local-reduced" if reduced and local.why_not("namespaces") else "local"
 
 
 def _backend(name: str, lanes: int, progress: Callable[[str], None], settings: dict[str, Any]) -> Sandbox:
