@@ -111,7 +111,8 @@ def opened(spec: str, base: Path, lanes: int, observer: Observer, *, validated_i
 async def start(sandbox: Sandbox, languages: Iterable[str], observer: Observer | None = None) -> dict[str, Json]:
     """Start a sandbox for programs in these languages; its environment, with a toolchain for each of them.
 
-    The observer is told when it begins, and how programs are isolated. Raises `UserError` where a toolchain is missing, and where a known program does not come out as it must.
+    The observer is told when it begins, and how programs are isolated. Raises `UserError` where a toolchain is missing,
+    and where a known program does not come out as it must.
     """
     observer = observer or Quiet()
     observer.event("phase", text=f"starting sandbox {sandbox.name}")

@@ -58,7 +58,7 @@ class Pool:
     """`lanes` lanes in each of the pools that is used."""
 
     def __init__(self, start: StartLane, lanes: int) -> None:
-        self._start, self.lanes = start, lanes
+        self._start = start
         self._gate = Gate()
         self._slots = {name: asyncio.Semaphore(lanes) for name in ("loop", "grade")}
         self._idle: dict[str, list[Lane]] = {"loop": [], "grade": []}
