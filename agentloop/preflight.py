@@ -19,6 +19,7 @@ from agentloop.hashing import digest
 from agentloop.progress import Quiet
 from agentloop.sandbox import open_sandbox
 from agentloop.sandbox.compiled import COMPILED
+from agentloop.sandbox.engine import boot
 from agentloop.types import LANGUAGES, Job, Limits, Suite, Test
 from agentloop.verdict import judge
 
@@ -165,7 +166,7 @@ def _flags(language: str, version: str) -> dict[str, Json]:
 
 async def _check(sandbox: Sandbox, environment: dict[str, Json], language: str) -> None:
     parts = [probe(language), broken(language)]
-    passed = cache_dir() / "preflight" / digest([environment, [job.program for job, _ in parts], _boot()])
+    passed = cache_dir() / "preflight" / digest([environment, [job.program for job, _ in parts], boot()])
     if passed.exists():
         return
     for job, wanted in parts:
@@ -185,10 +186,3 @@ def mismatch(job: Job, wanted: list[str], execution: Execution) -> str:
             said = f" ({test.got.strip().splitlines()[-1][:200]})" if test.got.strip() else ""
             return f"case {test.test!r} must be {one!r} and is {got!r}{said}"
     return ""
-
-
-def _boot() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
