@@ -140,7 +140,7 @@ class Printed:
 class Output:
     """The file of verdicts, open for this process alone. Nothing of it is changed before `kept` has seen all of it.
 
-    The path is one that `check_output` lets pass. Raises `UserError` where it cannot be written, or another process writes it.
+    `check_output` lets the path pass. Raises `UserError` where it cannot be written, or another process writes it.
     """
 
     def __init__(self, path: Path) -> None:
