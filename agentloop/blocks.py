@@ -18,7 +18,8 @@ _TAG = re.compile(r"\{?\.?([\w+#-]*)")
 _ATTRIBUTES = re.compile(r"\{?\.?[\w+#-]+\}?(?:[ \t]*[,{:]?[ \t]*(?:[\w.-]+=\S.*|\{.*\}|[\w./-]+\.\w+))?\s*")
 _PAIRS = (("[code]", "[/code]"), ("[python]", "[/python]"), ("[begin]", "[done]"),
           ("<code>", "</code>"), ("<solution>", "</solution>"))  # fmt: skip
-_PYTHON = ("python", "python3", "py")
+PYTHON = ("python", "python3", "py")
+"""Words for the language that stand as the tag of a block, or in its first line."""
 _PAIR_START = re.compile("|".join(re.escape(start) for start, _ in _PAIRS), re.IGNORECASE)
 _CODE_LINE = re.compile(
     r"(?:import|from|def|async|class|if|elif|for|while|with|except|assert|return|raise|global|del|pass)\b(?!.*[.?!]\s*$)"
@@ -161,12 +162,12 @@ def _variants(text: str, opening: re.Match[str], closing: re.Match[str] | None) 
     if ended:  # the fence stands at the end of a line of code
         yield Block(content[: ended.end(1)] + "\n", "fence_end_of_line", tag)
     first, _, rest = content.partition("\n")
-    if first.strip().lower() in _PYTHON:  # the language stands inside the block
+    if first.strip().lower() in PYTHON:  # the language stands inside the block
         content = rest
     yield Block(content, "fence_unclosed" if closing is None else "fence", tag, closing is not None)
     if info and not _ATTRIBUTES.fullmatch(info):
         word, _, rest = info.partition(" ")
-        head = rest if word.lower() in _PYTHON else info
+        head = rest if word.lower() in PYTHON else info
         yield Block(f"{head}\n{content}", "fence_glued", "", closing is not None)
 
 
@@ -180,4 +181,4 @@ def _inline(text: str) -> Iterator[Block]:
     for match in islice(re.finditer(r"(?<!`)```(?!`)([^`\n]+)```(?!`)", text), 20):
         code = match[1].strip()
         word, _, rest = code.partition(" ")
-        yield Block((rest if word.lower() in _PYTHON else code) + "\n", "fence_inline")
+        yield Block((rest if word.lower() in PYTHON else code) + "\n", "fence_inline")

@@ -9,7 +9,7 @@
 3. No such block: the whole reply if it is the program, else the largest run of lines that is.
 4. A body without its `def` goes behind the problem's stub.
 5. Else a `def` of the entry point that does not parse, or a marked block without it, is taken as it is.
-   Programs in other languages than Python are chosen by tag and `main`: see `agentloop.marked`.
+   Programs in other languages than Python are chosen by tag and `main`: see `agentloop.extract_compiled`.
 6. Imports and helpers of the statement that the program uses and lacks are put before it, and listed.
 
 Parsing is bounded by a budget, so any reply takes linear time; see `agentloop.program.parse`.
@@ -22,15 +22,15 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from agentloop.blocks import Block, clean, extended, fenced, is_code_line, regions, tagged
-from agentloop.marked import choose
+from agentloop.blocks import PYTHON, Block, clean, extended, fenced, is_code_line, regions, tagged
+from agentloop.extract_compiled import choose
 from agentloop.program import parse, parse_cost
 from agentloop.types import Extraction, Problem
 
 BUDGET, ATTEMPTS = 60_000, 40
 """What all parsing of one reply may cost, in `parse_cost`'s units (about 40 ms at most, some 15 ms for usual code), and
 how many texts are parsed."""
-_PYTHON_TAGS = frozenset({"python", "python3", "py", "py3", "python-repl", "pycon", ""})
+_PYTHON_TAGS = frozenset({*PYTHON, "py3", "python-repl", "pycon", ""})
 _LEAVES = re.compile(r"^[ \t]*(?:return|yield|raise)\b", re.MULTILINE)
 _READS = re.compile(r"\binput\(|\bstdin\b|\bopen\(0")
 _REFUSAL = re.compile(
@@ -182,9 +182,7 @@ class _Finder:
         if tree is not None:
             return _does_something(tree)
         lines = [line for line in block.code.split("\n", 200)[:200] if line.strip()]
-        return block.tag in ("python", "python3", "py") or 2 * sum(map(is_code_line, map(str.strip, lines))) >= len(
-            lines
-        )
+        return block.tag in PYTHON or 2 * sum(map(is_code_line, map(str.strip, lines))) >= len(lines)
 
     def guess(self, block: Block) -> tuple[bool, bool, bool]:
         """How likely a block that lacks the entry point is meant to be the program; of equals the last one counts."""

@@ -19,20 +19,19 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from agentloop.confirm import confirmed, to_first_failure
 from agentloop.errors import IN_A_ROW, SandboxError, UserError, unknown_name
-from agentloop.extract import bound_names, extract, with_prelude
 from agentloop.hashing import digest
 from agentloop.preflight import check_jobs, start
-from agentloop.program import parse
 from agentloop.progress import Quiet
 from agentloop.stored import Entry, Output, Printed, check_output, check_programs, read_entries
-from agentloop.types import LANGUAGES, Extraction, Job, Suite
+from agentloop.types import LANGUAGES, Job, Suite
+from agentloop.verdict_line import program_of, verdict_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 
     from agentloop.progress import Observer
     from agentloop.protocols import Sandbox
-    from agentloop.types import Execution, Json, Problem, SuiteVerdict
+    from agentloop.types import Json, Problem
 
 T = TypeVar("T")
 SuiteName = Literal["visible", "hidden", "all"]
@@ -88,7 +87,7 @@ async def judge_programs(
     input, before anything runs where `programs` is a file and no pipe; `SandboxError` if the sandbox cannot be started.
     Cancelling it leaves a file that the next run goes on with.
     """
-    observer, left_out = observer or Quiet(), left_out or {}
+    observer = observer or Quiet()
     suite = suite_name(suite)
     check_jobs(jobs)
     printed, programs = str(out) == "-", Path("/dev/stdin") if str(programs) == "-" else programs
@@ -97,27 +96,24 @@ async def judge_programs(
         check_output(out)
     if out.exists() and programs.exists() and out.samefile(programs):
         raise UserError(f"{out} holds the programs: verdicts go to another file")
-    suites = {problem.id: _suite(problem, suite) for problem in problems}
+    tasks = {problem.id: _task(problem, suite, (left_out or {}).get(problem.id)) for problem in problems}
+    settings = {"suite": suite, "first_failure": first_failure}
 
     def entries() -> Generator[Entry, None, None]:
-        for entry in read_entries(programs, suites):
-            id = entry.record["problem_id"]
-            if not suites[id].tests and id not in left_out:
-                raise UserError(f"{programs} line {entry.number}: problem {id!r} has no {suite} suite to judge by")
+        for entry in read_entries(programs, tasks):
+            task = tasks[entry.record["problem_id"]]
+            if not task.suite.tests and task.left_out is None:
+                none = f"problem {task.problem.id!r} has no {suite} suite to judge by"
+                raise UserError(f"{programs} line {entry.number}: {none}")
             yield entry
 
-    total, languages = None, {problem.language for problem in problems}  # of a pipe nobody knows what will come
-    if programs.is_file():
-        total, used = 0, set()
-        for entry in entries():
-            total += 1
-            used.add(entry.record["problem_id"])
-        languages = {problem.language for problem in problems if problem.id in used}
-    if total == 0:
+    used = Counter(entry.record["problem_id"] for entry in entries()) if programs.is_file() else None
+    if used == Counter():
         raise UserError(f"{programs} holds no program")
-    advance = _here if total else _aside  # a pipe may let us wait while programs run
+    total = used.total() if used else None  # of a pipe nobody knows what will come
+    languages = {tasks[id].problem.language for id in used or tasks}
+    advance = _here if used else _aside  # a pipe may let us wait while programs run
     summary = Judged(suite)
-    digests = {problem.id: digest(_meaning(problem, left_out))[:16] for problem in problems}
     async with AsyncExitStack() as stack:
         output = stack.enter_context(closing(Printed() if printed else Output(out)))
         stack.callback(_close, reading := entries())
@@ -125,14 +121,13 @@ async def judge_programs(
         again: dict[int, Entry] = {}
         before: set[tuple[str, str]] = set()
         names: set[str] = set()
-        spoken = {problem.id: problem.language for problem in problems}
-        kept = output.kept(rest, digests, {"suite": suite, "first_failure": first_failure})
+        kept = output.kept(rest, {id: task.digest for id, task in tasks.items()}, settings)
         while pair := await advance(kept):
             entry, line = pair
             if line is None:
                 rest = chain([entry], rest)
                 break
-            before.add((spoken[entry.record["problem_id"]], line["judged"]["environment"]))
+            before.add((tasks[entry.record["problem_id"]].problem.language, line["judged"]["environment"]))
             names.add(str(line["judged"].get("sandbox", sandbox.name)))
             if line.get("fault"):
                 again[summary.kept] = entry
@@ -148,25 +143,20 @@ async def judge_programs(
             observer.event("notice", text=text)
             return summary
         stack.push_async_callback(sandbox.close)
-        observer.event("phase", text="starting the sandbox")
-        environment = await start(sandbox, languages)
-        observer.event("notice", text=f"sandbox: {environment['isolation']}")
-        shorts = {language: _short(environment, language) for language in languages}
-        if before - set(shorts.items()):
+        environment = await start(sandbox, languages, observer)
+        environment_ids = {language: _environment_id(environment, language) for language in languages}
+        if before - set(environment_ids.items()):
             raise UserError(f"{out}: its verdicts come from another sandbox or another version of it: "
                             "use the same one, or name another file with -o")  # fmt: skip
-        worker = _Worker(
-            {problem.id: problem for problem in problems}, suites, digests, left_out, sandbox, environment, shorts,
-            suite, first_failure, asyncio.Semaphore(jobs), observer, summary, advance,
-        )  # fmt: skip
+        worker = _Worker(tasks, settings, sandbox, environment, environment_ids, jobs, observer, summary, advance)
         mended: dict[int, Mapping[str, Any]] = {}
         places = iter(list(again))
         try:
-            await worker.all(iter(again.values()), lambda line: mended.update({next(places): line}), jobs)
+            await worker.all(iter(again.values()), lambda line: mended.update({next(places): line}))
         finally:
             output.replace(mended)
         if not summary.stopped:
-            await worker.all(rest, output.write, jobs)
+            await worker.all(rest, output.write)
         if not (summary.outcomes or summary.faults or summary.left_out):
             raise UserError(f"{programs} holds no program")
     return summary
@@ -180,16 +170,11 @@ def suite_name(name: str) -> SuiteName:
     raise unknown_name("suite", name, SUITES)
 
 
-def _short(environment: Mapping[str, Json], language: str) -> str:
+def _environment_id(environment: Mapping[str, Json], language: str) -> str:
     """Short digest of what programs in a language run in, without compilers of other languages: they may join later."""
-    chain = environment["toolchain"].items()
-    own = {name: value for name, value in chain if name in ("python", language) or name not in LANGUAGES}
+    tools = environment["toolchain"].items()
+    own = {name: value for name, value in tools if name in ("python", language) or name not in LANGUAGES}
     return digest({**environment, "toolchain": own})[:16]
-
-
-def _meaning(problem: Problem, left_out: Mapping[str, str]) -> Json:
-    """All that a verdict on a problem's programs follows from, or that there is none."""
-    return [asdict(problem), left_out[problem.id]] if problem.id in left_out else asdict(problem)
 
 
 async def _here(items: Iterator[T]) -> T | None:
@@ -227,24 +212,34 @@ def _close(entries: Generator[Entry, None, None]) -> None:
         entries.close()
 
 
-def _suite(problem: Problem, name: SuiteName) -> Suite:
-    if name == "all":
-        return Suite("hidden", problem.visible.tests + problem.hidden.tests)
-    return problem.visible if name == "visible" else problem.hidden
+@dataclass(frozen=True)
+class _Task:
+    """A problem as its programs are judged."""
+
+    problem: Problem
+    suite: Suite
+    left_out: str | None
+    """Why its programs get no verdict."""
+    digest: str
+    """Of all that a verdict on its programs follows from, or that there is none."""
+
+
+def _task(problem: Problem, suite: SuiteName, left_out: str | None) -> _Task:
+    visible, hidden = problem.visible, problem.hidden
+    suites = {"visible": visible, "hidden": hidden, "all": Suite("hidden", visible.tests + hidden.tests)}
+    meaning = asdict(problem) if left_out is None else [asdict(problem), left_out]
+    return _Task(problem, suites[suite], left_out, digest(meaning)[:16])
 
 
 @dataclass
 class _Worker:
-    problems: Mapping[str, Problem]
-    suites: Mapping[str, Suite]
-    digests: Mapping[str, str]
-    left_out: Mapping[str, str]
+    tasks: Mapping[str, _Task]
+    settings: Mapping[str, Any]
     sandbox: Sandbox
     environment: Mapping[str, Json]
-    shorts: Mapping[str, str]
-    suite: SuiteName
-    first_failure: bool
-    free: asyncio.Semaphore
+    environment_ids: Mapping[str, str]
+    """By language."""
+    jobs: int
     observer: Observer
     summary: Judged
     advance: Callable[[Iterator[Entry]], Awaitable[Entry | None]]
@@ -252,9 +247,12 @@ class _Worker:
     open: int = 0
     """Bytes of the input lines that are judged now or wait to be written."""
 
-    async def all(self, entries: Iterator[Entry], write: Callable[[dict[str, Any]], None], jobs: int) -> None:
+    def __post_init__(self) -> None:
+        self.free = asyncio.Semaphore(self.jobs)
+
+    async def all(self, entries: Iterator[Entry], write: Callable[[dict[str, Any]], None]) -> None:
         """Judge them side by side, and write each in its turn. A bad line ends it, once those before it are written."""
-        queue: asyncio.Queue[tuple[Entry, asyncio.Task[dict[str, Any]]] | None] = asyncio.Queue(WINDOW * jobs)
+        queue: asyncio.Queue[tuple[Entry, asyncio.Task[dict[str, Any]]] | None] = asyncio.Queue(WINDOW * self.jobs)
         written = asyncio.Event()
         bad: list[UserError] = []
 
@@ -278,7 +276,7 @@ class _Worker:
                 write(line)
                 self.summary.count(line)
                 told = line["outcome"] or ("fault" if "fault" in line else "left out")
-                self.observer.event("judged", outcome=told, suite=self.suite)
+                self.observer.event("judged", outcome=told, suite=self.summary.suite)
                 self.open -= entry.size
                 written.set()
         if bad:
@@ -286,15 +284,15 @@ class _Worker:
 
     async def line(self, entry: Entry) -> dict[str, Any]:
         """The line out for a line in. Never raises for what a program or a sandbox does."""
-        problem = self.problems[entry.record["problem_id"]]
-        judged = {"input": entry.digest, "problem": self.digests[problem.id],
-                  "environment": self.shorts[problem.language], "sandbox": self.sandbox.name}  # fmt: skip
-        head = {**entry.record, "suite": self.suite, "first_failure": self.first_failure, "outcome": None}
-        if problem.id in self.left_out:
-            return {**head, "left_out": self.left_out[problem.id], "judged": judged}
+        task = self.tasks[entry.record["problem_id"]]
+        problem, suite = task.problem, task.suite
+        judged = {"input": entry.digest, "problem": task.digest,
+                  "environment": self.environment_ids[problem.language], "sandbox": self.sandbox.name}  # fmt: skip
+        head = {**entry.record, **self.settings, "outcome": None}
+        if task.left_out is not None:
+            return {**head, "left_out": task.left_out, "judged": judged}
         found = program_of(entry.record, problem)
-        suite = self.suites[problem.id]
-        verdict, execution = None, None
+        result = None
         async with self.free:
             began = time.monotonic()
             if found.code is not None:
@@ -302,13 +300,13 @@ class _Worker:
                 try:
                     if self.summary.stopped:
                         raise SandboxError(self.summary.stopped)
-                    run = to_first_failure if self.first_failure else confirmed
-                    verdict, execution = await run(suite, job, lambda job, _: self.sandbox.execute(job))
+                    run = to_first_failure if self.settings["first_failure"] else confirmed
+                    result = await run(suite, job, lambda job, _: self.sandbox.execute(job))
                 except SandboxError as error:
                     return {**head, "fault": self._fault(entry, error), "judged": judged}
                 self.in_a_row = 0
         code = {"code": found.code} if entry.record.get("code") is None else {}
-        return {**head, **code, **verdict_keys(problem, suite, found, verdict, execution, self.environment),
+        return {**head, **code, **verdict_keys(problem, len(suite.tests), found, result, self.environment),
                 "seconds": round(time.monotonic() - began, 4), "judged": judged}  # fmt: skip
 
     def _fault(self, entry: Entry, error: SandboxError) -> str:
@@ -319,56 +317,3 @@ class _Worker:
             if self.in_a_row >= IN_A_ROW:
                 self.summary.stopped = f"{self.in_a_row} faults in a row, the last: {error}"
         return f"{error.kind}: {error}"
-
-
-def program_of(record: Mapping[str, Any], problem: Problem) -> Extraction:
-    """The program of a stored line: its `code` as it stands, or what is found in its `response`.
-
-    A `code` that is the body of the function alone goes behind the problem's stub (rule `body`). To another one what it
-    names and lacks of the problem's prelude is added, and listed. White space alone is no program.
-    """
-    code = record.get("code")
-    if code is None:
-        return extract(record["response"], problem, str(record.get("finish_reason") or "stop"))
-    if not code.strip():
-        return Extraction(None, "code", "empty")
-    tree = parse(code) if problem.language == "python" else None
-    if problem.stub and (tree is None or problem.entry_point not in bound_names(tree)):
-        body = extract(f"```\n{code}\n```", problem)
-        if body.rule == "body":
-            return body
-    if tree is None or not problem.prelude:
-        return Extraction(code, "code")
-    whole, added = with_prelude(code, tree, problem.prelude)
-    return Extraction(whole, "code", "", added)
-
-
-def verdict_keys(
-    problem: Problem,
-    suite: Suite,
-    found: Extraction,
-    verdict: SuiteVerdict | None,
-    execution: Execution | None,
-    environment: Mapping[str, Json],
-) -> dict[str, Any]:
-    """A verdict and all that it rests on, as the keys of a line out. `verdict` None: there was no program to run."""
-    evidence: Iterable[Mapping[str, Json]] = execution.tests if execution else ()
-    records = [*evidence, *[{}] * (len(suite.tests) - (len(execution.tests) if execution else 0))]
-    tests = []
-    for test, record in zip(verdict.tests if verdict else (), records, strict=False):
-        one = {"id": test.test, "outcome": test.outcome, "detail": test.detail}
-        if test.outcome != "passed":  # of a passed test they say what was expected: of thousands of tests, too much
-            one |= {"got": test.got, "expected": test.expected}
-        used = {"wall": record.get("wall"), "cpu": record.get("cpu"), "memory": record.get("memory")}
-        tests.append(one | used | {"trust": test.trust})
-    return {
-        "outcome": verdict.outcome if verdict else "no_code",
-        "detail": verdict.detail if verdict else found.detail,
-        "passed": verdict.passed if verdict else 0,
-        "total": len(suite.tests),
-        "tests": tests,
-        "extraction": {"rule": found.rule, "detail": found.detail, "added": list(found.added)},
-        "limits": {**asdict(problem.limits), **environment.get("limits", {})},
-        "isolation": environment["isolation"],
-        "trust": "in_process" if any(test["trust"] == "in_process" for test in tests) else "separate",
-    }

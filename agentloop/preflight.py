@@ -16,8 +16,10 @@ from agentloop.catalog import sandbox_spec
 from agentloop.errors import UserError, unknown_name
 from agentloop.fetch import cache_dir
 from agentloop.hashing import digest
+from agentloop.progress import Quiet
 from agentloop.sandbox import open_sandbox
 from agentloop.sandbox.compiled import COMPILED
+from agentloop.sandbox.engine import boot
 from agentloop.types import LANGUAGES, Job, Limits, Suite, Test
 from agentloop.verdict import judge
 
@@ -107,11 +109,14 @@ def opened(spec: str, base: Path, lanes: int, observer: Observer, *, validated_i
     return sandbox
 
 
-async def start(sandbox: Sandbox, languages: Iterable[str]) -> dict[str, Json]:
+async def start(sandbox: Sandbox, languages: Iterable[str], observer: Observer | None = None) -> dict[str, Json]:
     """Start a sandbox for programs in these languages; its environment, with a toolchain for each of them.
 
-    Raises `UserError` where a toolchain is missing, and where a known program does not come out as it must.
+    The observer is told when it begins, and how programs are isolated. Raises `UserError` where a toolchain is missing,
+    and where a known program does not come out as it must.
     """
+    observer = observer or Quiet()
+    observer.event("phase", text=f"starting sandbox {sandbox.name}")
     environment = await sandbox.start()
     wanted = sorted(set(languages))
     found = await toolchains(sandbox, wanted)
@@ -120,6 +125,7 @@ async def start(sandbox: Sandbox, languages: Iterable[str]) -> dict[str, Json]:
             raise UserError(missing(sandbox.name, language, text))
     environment["toolchain"] = {**environment["toolchain"], **{name: _flags(name, found[name][1]) for name in found}}
     await asyncio.gather(*(_check(sandbox, environment, language) for language in wanted))
+    observer.event("notice", text=f"sandbox: {environment['isolation']}")
     return environment
 
 
@@ -160,7 +166,7 @@ def _flags(language: str, version: str) -> dict[str, Json]:
 
 async def _check(sandbox: Sandbox, environment: dict[str, Json], language: str) -> None:
     parts = [probe(language), broken(language)]
-    passed = cache_dir() / "preflight" / digest([environment, [job.program for job, _ in parts], _boot()])
+    passed = cache_dir() / "preflight" / digest([environment, [job.program for job, _ in parts], boot()])
     if passed.exists():
         return
     for job, wanted in parts:
@@ -180,10 +186,3 @@ def mismatch(job: Job, wanted: list[str], execution: Execution) -> str:
             said = f" ({test.got.strip().splitlines()[-1][:200]})" if test.got.strip() else ""
             return f"case {test.test!r} must be {one!r} and is {got!r}{said}"
     return ""
-
-
-def _boot() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""

@@ -12,7 +12,7 @@ import warnings
 from functools import lru_cache
 
 from agentloop.hashing import text_digest
-from agentloop.tokens import tokens
+from agentloop.lexer import tokens
 from agentloop.types import SuiteVerdict
 
 MAX_COST = 400_000

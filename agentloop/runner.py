@@ -277,13 +277,10 @@ def _check_room(directory: Path) -> None:
 async def _start_sandbox(stack: AsyncExitStack, plan: Plan, observer: Observer) -> tuple[Sandbox, dict[str, Any]]:
     from agentloop.preflight import opened, start
 
-    observer.event("phase", text=f"starting sandbox {plan.experiment.sandbox}")
     experiment, within = plan.experiment, plan.validated_in
     sandbox = opened(experiment.sandbox, plan.base, experiment.jobs, observer, validated_in=within)
     stack.push_async_callback(sandbox.close)
-    environment = await start(sandbox, {problem.language for problem in plan.problems})
-    observer.event("notice", text=f"sandbox: {environment['isolation']}")
-    return sandbox, environment
+    return sandbox, await start(sandbox, {problem.language for problem in plan.problems}, observer)
 
 
 async def _start_models(

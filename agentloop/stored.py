@@ -140,11 +140,10 @@ class Printed:
 class Output:
     """The file of verdicts, open for this process alone. Nothing of it is changed before `kept` has seen all of it.
 
-    Raises `UserError` where it cannot be written, or another process writes it.
+    `check_output` lets the path pass. Raises `UserError` where it cannot be written, or another process writes it.
     """
 
     def __init__(self, path: Path) -> None:
-        check_output(path)
         self.path = path.resolve()  # of a link, what it leads to: that is what is replaced
         self._made = not self.path.exists()
         self._file = _locked(self.path)

@@ -21,7 +21,7 @@ from agentloop.hashing import digest
 from agentloop.preflight import check_jobs, start
 from agentloop.progress import Quiet
 from agentloop.types import Job, Json, Suite
-from agentloop.workloads import load
+from agentloop.workloads import load, problem_digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -69,7 +69,7 @@ class Validated:
 
 def workload_digest(problems: Sequence[Problem]) -> str:
     """Identity of a workload: everything in its problems."""
-    return digest([digest(asdict(problem)) for problem in problems])
+    return digest([problem_digest(problem) for problem in problems])
 
 
 async def validate(
@@ -89,8 +89,7 @@ async def validate(
     free, slowest = asyncio.Semaphore(jobs), dict.fromkeys((problem.id for problem in problems), 0.0)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(sandbox.close)
-        found.environment = await start(sandbox, {problem.language for problem, _ in pairs})
-        observer.event("notice", text=f"sandbox: {found.environment['isolation']}")
+        found.environment = await start(sandbox, {problem.language for problem, _ in pairs}, observer)
         observer.event("plan", total=len(pairs), reused=0, unit="references")
 
         async def one(problem: Problem, reference: str) -> None:

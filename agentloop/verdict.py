@@ -95,8 +95,7 @@ def _test(test: Test, record: dict[str, Json]) -> _Result:
         return "timeout", "skipped", f"not run: {record['skipped']}"
     if test.kind == "script":
         return _script(test, record)
-    stopped = _stopped(record)
-    if stopped:
+    if stopped := _stopped(record):
         return stopped
     stream = "stdout" if test.kind == "stdio" else "channel"
     if stream in record.get("truncated", ()):
@@ -174,16 +173,15 @@ def _script(test: Test, record: dict[str, Json]) -> _Result:
     checker = record.get("checker") if test.checker == "script" else record
     if checker is None:
         raise SandboxError(f"no record of the checker of test {test.id}")
-    limits = [each for each in (record, checker) if each["limit"]]
-    if limits:
-        return _stopped(limits[0]) or ("runtime_error", "early_exit", "")
+    for each in (record, checker):
+        if each["limit"] and (stopped := _stopped(each)):
+            return stopped
     answer = _answer(checker)
     if answer is not None and answer.get("ok") is True:
         return "passed", "", ""
     if answer is not None and "assertion" in answer:
         return "failed", "", str(answer["assertion"])
-    stopped = _stopped(record)
-    if stopped:
+    if stopped := _stopped(record):
         return stopped
     if answer is not None and isinstance(answer.get("exception"), dict):
         _, detail, got = _raised(answer["exception"])

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentloop.lexer import tokens
 from agentloop.program import ast_digest, failure_signature, parse
-from agentloop.tokens import tokens
 from agentloop.types import SuiteVerdict, TestVerdict
 
 SOURCE = "def f(x, y=1):\n    return x + y  # sum\n"

@@ -1,4 +1,4 @@
-"""`agentloop judge`: verdicts on stored programs."""
+"""`agentloop judge`: verdicts on stored programs. `agentloop validate`: what a workload's references show."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 if TYPE_CHECKING:
     from agentloop.judging import Judged
 
+WORKLOAD = Annotated[str, typer.Option(metavar="NAME", help="The problems: humaneval, mbpp, jsonl, FILE.py, ...")]
 DATA = Annotated[Path | None, typer.Option(metavar="PATH", help="The data file, where the set is not in a package.")]
 SANDBOX = Annotated[str, typer.Option(metavar="NAME", help="auto, docker, local, local-reduced, e2b, a profile.")]
 JOBS = Annotated[int, typer.Option(metavar="N", min=1, help="Programs that run at once.")]
@@ -24,7 +25,7 @@ def add(app: typer.Typer) -> None:
 
 
 def judge(
-    workload: Annotated[str, typer.Option(metavar="NAME", help="The problems: humaneval, mbpp, jsonl, FILE.py, ...")],
+    workload: WORKLOAD,
     programs: Annotated[
         Path, typer.Option(metavar="FILE", help="JSON lines: problem_id, and code or response; - is standard input.")
     ],
@@ -81,7 +82,7 @@ def judge(
 
 
 def validate(
-    workload: Annotated[str, typer.Option(metavar="NAME", help="The problems: humaneval, mbpp, jsonl, FILE.py, ...")],
+    workload: WORKLOAD,
     data: DATA = None,
     out: Annotated[
         Path | None,

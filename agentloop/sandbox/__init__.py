@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from agentloop.protocols import Sandbox
     from agentloop.types import Execution, Job, Json
 
-SPECS = ("auto", "any", "docker", "local", "local-reduced", "e2b")
+BACKENDS = ("docker", "local", "local-reduced", "e2b")
+"""Each is the name of a built-in profile too."""
+SPECS = ("auto", "any", *BACKENDS)
 OWN_KEYS: dict[str, dict[str, Any]] = {
     "docker": {"recipe": str, "cpus": int | float, "interpreter": str},
     "e2b": {"template": str, "timeout": int, "domain": str},
@@ -28,48 +30,48 @@ INTERPRETERS = ("forked", "new")
 
 
 def open_sandbox(spec: str, *, lanes: int, progress: Callable[[str], None] = lambda line: None) -> Sandbox:
-    """The sandbox of a spec, not yet started: `docker`, `local`, `local-reduced`, `e2b`, `auto`, `any`, or a
-    profile's path.
+    """The sandbox of a spec, not yet started: a built-in profile's name (see `BACKENDS`), a profile's path, or a word.
 
     `auto` is docker where an engine answers, else local, which never falls below namespaces by itself. `any` is `auto`
     that goes on at local-reduced where there are no namespaces: for demonstrations. `progress` gets a line for each
     step of what takes long (building an image). Raises `UserError`.
     """
-    if spec.endswith(".toml"):
-        return _from_profile(Path(spec), lanes, progress)
     if spec in ("auto", "any"):
         spec = _best(reduced=spec == "any")
-    return _backend(spec, lanes, progress, {})
+    if spec in BACKENDS:
+        return _from_profile(_built_in() / f"{spec}.toml", lanes, progress)
+    if not spec.endswith(".toml"):
+        raise unknown_name("sandbox", spec, SPECS)
+    return _from_profile(Path(spec), lanes, progress)
 
 
 def _best(*, reduced: bool) -> str:
     from agentloop.sandbox import engine, local
 
-    if engine.available(_recipe()).engine:
+    if engine.available(_built_in() / "docker").engine:
         return "docker"
-    return "local-reduced" if reduced and local.available()["namespaces"] else "local"
+    return "local-reduced" if reduced and local.why_not("namespaces") else "local"
 
 
 def _backend(name: str, lanes: int, progress: Callable[[str], None], settings: dict[str, Any]) -> Sandbox:
     if name == "docker":
         from agentloop.sandbox.docker import DockerSandbox
 
-        return DockerSandbox(settings.pop("recipe", _recipe()), lanes=lanes, progress=progress, **settings)
-    if name in ("local", "local-reduced"):
-        from agentloop.sandbox.local import LocalSandbox
-
-        return LocalSandbox(lanes=lanes, reduced=name == "local-reduced", **settings)
+        return DockerSandbox(settings.pop("recipe", _built_in() / "docker"), lanes=lanes, progress=progress, **settings)
     if name == "e2b":
         from agentloop.sandbox.e2b import E2BSandbox
 
         return E2BSandbox(lanes=lanes, **settings)
-    raise unknown_name("sandbox", name, SPECS)
+    from agentloop.sandbox.local import LocalSandbox
+
+    return LocalSandbox(lanes=lanes, reduced=name == "local-reduced")
 
 
-def _recipe() -> Path:
+def _built_in() -> Path:
+    """The folder of the built-in profiles, and of docker's recipe."""
     from agentloop.catalog import root
 
-    return root() / "sandboxes" / "docker"
+    return root() / "sandboxes"
 
 
 def _from_profile(path: Path, lanes: int, progress: Callable[[str], None]) -> Sandbox:
@@ -81,6 +83,8 @@ def _from_profile(path: Path, lanes: int, progress: Callable[[str], None]) -> Sa
         if key not in PROFILE_KEYS:
             raise unknown_name(f"key of sandbox profile {path}", key, PROFILE_KEYS)
     backend = str(profile.get("backend", ""))
+    if backend not in BACKENDS:
+        raise unknown_name(f"backend of sandbox profile {path}", backend, BACKENDS)
     settings: dict[str, Any] = {}
     for owner, keys in OWN_KEYS.items():
         given = {key: profile[key] for key in keys if key in profile}
@@ -122,7 +126,7 @@ class Limited:
 
     async def execute(self, job: Job) -> Execution:
         """See `Sandbox.execute`."""
-        return await self._sandbox.execute(replace(job, limits=Limits(**{**asdict(job.limits), **self._limits})))
+        return await self._sandbox.execute(replace(job, limits=replace(job.limits, **self._limits)))
 
     async def close(self) -> None:
         """See `Sandbox.close`."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from agentloop.tokens import tokens
+from agentloop.lexer import tokens
 from agentloop.types import Limits
 
 MIB = 2**20

@@ -24,14 +24,14 @@ from agentloop.sandbox import engine
 from agentloop.sandbox.lane import LINE_LIMIT, PROTOCOL
 from agentloop.sandbox.languages import needs
 from agentloop.sandbox.pool import Pool, Uids, take_uids
-from agentloop.types import Job, Limits, Test
+from agentloop.types import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from docker import DockerClient
 
-    from agentloop.types import Execution, Json
+    from agentloop.types import Execution, Job, Json
 
 T = TypeVar("T")
 MIB = 2**20
@@ -283,8 +283,7 @@ class DockerSandbox:
 
     async def _preflight(self) -> None:
         """Look from inside whether the engine did what it was asked: not every engine that speaks Docker does."""
-        test = Test("facts", "stdio", {"stdin": ""}, None, "text", "")
-        record = (await self._pool.run(Job("python", PREFLIGHT, (test,), Limits()))).tests[0]
+        record = await self._pool.look(PREFLIGHT)
         try:
             facts = json.loads(record["stdout"])
         except ValueError as error:

@@ -23,16 +23,15 @@ from agentloop.sandbox.e2b_service import connection, end, faults, listed, one_l
 from agentloop.sandbox.landlock import READABLE
 from agentloop.sandbox.lane import LINE_LIMIT, PROTOCOL
 from agentloop.sandbox.languages import needs
-from agentloop.sandbox.local import PREFLIGHT, SCRATCH
+from agentloop.sandbox.local import SCRATCH, not_isolated
 from agentloop.sandbox.pool import FIRST_UID, Pool
-from agentloop.types import Job, Limits, Test
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from e2b import AsyncSandbox, SandboxInfo
 
-    from agentloop.types import Execution, Json
+    from agentloop.types import Execution, Job, Json
 
 TEMPLATE = "base"
 """E2B's plain template: Python and compilers, and no Jupyter server that would take a share of the memory."""
@@ -74,14 +73,8 @@ class E2BSandbox:
         self._options = connection(self.domain)
         await reap(self.domain)
         hello = await self._pool.hello()
-        test = Test("facts", "stdio", {"stdin": ""}, None, "text", "")
-        run = await self._pool.run(Job("python", PREFLIGHT, (test,), Limits()))
-        record = run.build or run.tests[0]
-        if record["stdout"].strip() != "isolated":
-            raise UserError(
-                f"e2b: template {self.template!r} does not isolate programs or cannot run them: "
-                f"{record['stdout'].strip() or record['stderr'][-300:]}"
-            )
+        if leak := await not_isolated(self._pool):
+            raise UserError(f"e2b: template {self.template!r} does not isolate programs or cannot run them: {leak}")
         assert self._info is not None
         return {
             "backend": self.name,

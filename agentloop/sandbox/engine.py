@@ -170,11 +170,17 @@ def _host() -> str:
     return f"{socket.gethostname()}:{platform.system()}"
 
 
+def boot() -> str:
+    """Tells this start of the machine from any other, '' where the kernel has no word for it."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return ""
+
+
 def _started(pid: int) -> str:
     """Tells a process from a later one with the same number: the boot and the clock tick that it started at."""
     with contextlib.suppress(OSError):
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot}:{Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()[19]}"
+        return f"{boot()}:{Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()[19]}"
     return ""
 
 

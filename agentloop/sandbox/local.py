@@ -21,13 +21,12 @@ from agentloop.errors import SandboxError, UserError
 from agentloop.sandbox import landlock, seccomp
 from agentloop.sandbox.lane import LINE_LIMIT, PROTOCOL
 from agentloop.sandbox.pool import FIRST_UID, LAST_UID, Pool, take_uids
-from agentloop.types import Job, Limits, Test
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from agentloop.sandbox.lane import Writer
-    from agentloop.types import Execution, Json
+    from agentloop.types import Execution, Job, Json
 
 HERE = Path(__file__).parent
 SWITCHES = {
@@ -80,15 +79,11 @@ class LocalSandbox:
 
     async def start(self) -> dict[str, Json]:
         """See `Sandbox.start`. Raises `UserError` where this machine cannot isolate at this level."""
-        missing = available()[self.level]
-        if missing:
+        if missing := why_not(self.level):
             raise UserError(f"the sandbox {self.name} does not work here: {missing}; {mend()}")
         hello = await self._pool.hello()
-        test = Test("facts", "stdio", {"stdin": ""}, None, "text", "")
-        execution = await self._pool.run(Job("python", PREFLIGHT, (test,), Limits()))
-        record = execution.build or execution.tests[0]
-        if record["stdout"].strip() != "isolated":
-            raise UserError(f"the sandbox {self.name}: {record['stdout'].strip() or record['stderr'][-300:]}; {mend()}")
+        if leak := await not_isolated(self._pool):
+            raise UserError(f"the sandbox {self.name}: {leak}; {mend()}")
         return {
             "backend": self.name,
             "isolation": WORDS[self.level, owns_uids()],
@@ -140,6 +135,13 @@ class LocalSandbox:
         return process.stdout, process.stdin, kill
 
 
+async def not_isolated(pool: Pool) -> str:
+    """What a program in a lane can do and should not, or ''."""
+    record = await pool.look(PREFLIGHT)
+    said = str(record["stdout"]).strip()
+    return "" if said == "isolated" else said or str(record["stderr"])[-300:] or "a program in it says nothing"
+
+
 def owns_uids() -> bool:
     """Whether this process is a root that may use the lanes' uids (root of a narrow user namespace may not)."""
     if os.geteuid() != 0:
@@ -186,10 +188,11 @@ def mend() -> str:
 
 def available() -> dict[str, str]:
     """Each level ("namespaces", "reduced") and why it does not work on this machine, '' where it does."""
-    return {"namespaces": _why_not("namespaces"), "reduced": _why_not("reduced")}
+    return {level: why_not(level) for level in ("namespaces", "reduced")}
 
 
-def _why_not(level: str) -> str:
+def why_not(level: str) -> str:
+    """Why a level does not work on this machine, '' where it does: a lane of it is started."""
     if sys.platform != "linux":
         return "it needs Linux"
     if reason := seccomp.why_not():

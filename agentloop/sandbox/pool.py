@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING
 from agentloop.errors import SandboxError
 from agentloop.sandbox.lane import Lane, Writer
 from agentloop.sandbox.languages import execution, wire_job
+from agentloop.types import Job, Limits, Test
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from agentloop.types import Execution, Job, Json
+    from agentloop.types import Execution, Json
 
 StartLane = Callable[[str], Awaitable[tuple[asyncio.StreamReader, Writer, Callable[[], Awaitable[None]]]]]
 """A backend's one duty: given the pool's name, start a judge and return its streams and what destroys it."""
@@ -57,7 +58,7 @@ class Pool:
     """`lanes` lanes in each of the pools that is used."""
 
     def __init__(self, start: StartLane, lanes: int) -> None:
-        self._start, self.lanes = start, lanes
+        self._start = start
         self._gate = Gate()
         self._slots = {name: asyncio.Semaphore(lanes) for name in ("loop", "grade")}
         self._idle: dict[str, list[Lane]] = {"loop": [], "grade": []}
@@ -69,6 +70,12 @@ class Pool:
         lane = await self._take("loop")
         self._idle["loop"].append(lane)
         return lane.hello
+
+    async def look(self, program: str) -> dict[str, Json]:
+        """Run a program of a backend's own, which looks at a lane from inside, and return its record."""
+        test = Test("facts", "stdio", {"stdin": ""}, None, "text", "")
+        found = await self.run(Job("python", program, (test,), Limits()))
+        return found.build or found.tests[0]
 
     async def run(self, job: Job) -> Execution:
         """Run a job on a free lane. Raises `SandboxError` when it lost two lanes, the second one alone."""

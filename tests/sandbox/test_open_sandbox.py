@@ -8,6 +8,7 @@ import pytest
 
 from agentloop.errors import UserError
 from agentloop.sandbox import open_sandbox
+from agentloop.sandbox.docker import DockerSandbox
 from agentloop.sandbox.local import available
 
 PROFILES = Path(__file__).parents[2] / "sandboxes"
@@ -19,6 +20,18 @@ async def test_a_name_and_its_profile_are_the_same_backend(name: str) -> None:
         sandbox = open_sandbox(spec, lanes=3)
         assert (sandbox.name, sandbox.lanes) == (name, 3)
         await sandbox.close()
+
+
+async def test_what_a_built_in_profile_says_holds_under_its_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "sandboxes").mkdir()
+    (tmp_path / "sandboxes" / "docker.toml").write_text('backend = "docker"\ncpus = 2.5\n')
+    monkeypatch.setattr("agentloop.catalog.root", lambda: tmp_path)  # where the catalog stands
+    sandbox = open_sandbox("docker", lanes=1)
+    assert isinstance(sandbox, DockerSandbox)
+    assert (sandbox.cpus, sandbox.recipe) == (2.5, tmp_path / "sandboxes" / "docker")
+    await sandbox.close()
 
 
 async def test_auto_without_an_engine_never_falls_below_namespaces(

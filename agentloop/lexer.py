@@ -1,4 +1,4 @@
-"""Source of C, C++, Java and Rust as tokens, without comments and white space: for identity and for class names.
+"""A lexer: source of C, C++, Java and Rust as tokens, without comments and white space: for identity, class names.
 
 One regular expression, in linear time whatever the text is: each alternative matches on, an end of text being an end
 too. It is no parser; where it is wrong (a nested comment of Rust), only two texts are told apart that are the same.

@@ -1,4 +1,4 @@
-"""The program in a reply that is not Python: by the language's tag, by its `main`, by what code looks like."""
+"""The program in a reply, in a compiled language: by the language's tag, by its `main`, by what code looks like."""
 
 from __future__ import annotations
 
