@@ -8,16 +8,23 @@ directory. By default today's strategy and template files are used, so that a ch
 
 from __future__ import annotations
 
+import asyncio
+import multiprocessing
+import os
 import shutil
+import signal
 import time
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentloop.attempt import Means, Row
 from agentloop.config import StrategyConfig
 from agentloop.context import Speaker
-from agentloop.errors import Divergence, JournalMiss, UserError
+from agentloop.errors import AgentloopError, Divergence, JournalMiss, UserError
 from agentloop.hashing import digest
 from agentloop.journal import Journal
 from agentloop.manifest import copies, copy_files
@@ -67,6 +74,15 @@ class Replayed:
     seconds: float = 0.0
     """Of driving and comparing, once the graphs were built."""
 
+    def add(self, other: Replayed) -> None:
+        """Join what another process found at the same time."""
+        self.attempts += other.attempts
+        self.transitions += other.transitions
+        self.verdicts += other.verdicts
+        self.unfinished += other.unfinished
+        self.differences += other.differences
+        self.seconds = max(self.seconds, other.seconds)
+
     @property
     def equal(self) -> bool:
         """Whether every transition and verdict was equal."""
@@ -102,12 +118,53 @@ def strategies_of(reading: Reading, *, frozen: bool) -> tuple[dict[str, PlannedS
     return planned, changed
 
 
+WORTH_A_PROCESS = 20
+"""Attempts that take about as long as a process more."""
+
+
+def replay_all(directory: Path, *, frozen: bool = False) -> Replayed:
+    """What `replay` gives without a sandbox, by as many processes as there are cores. Raises as it does."""
+    from agentloop.reader import open_run
+
+    with open_run(directory) as reading:
+        strategies_of(reading, frozen=frozen)  # loads what every process needs, and raises what it raises
+        attempts = sum(1 for _ in reading.attempts())
+    count = max(1, min(len(os.sched_getaffinity(0)), attempts // WORTH_A_PROCESS))
+    if count == 1:
+        found = [_share(directory, frozen, (0, 1))]
+    else:
+        # Ctrl-C ends them in silence. Forked: what they need is loaded, and nothing is open.
+        end = (signal.SIGINT, signal.SIG_DFL)
+        fork = multiprocessing.get_context("fork")
+        try:
+            with ProcessPoolExecutor(count, fork, signal.signal, end) as pool:
+                shares = [pool.submit(_share, directory, frozen, (number, count)) for number in range(count)]
+                found = [share.result() for share in shares]
+        except BrokenProcessPool as error:
+            raise AgentloopError("a process of the replay was killed (by lack of memory?): replay again") from error
+    whole = found[0]
+    for part in found[1:]:
+        whole.add(part)
+    whole.differences.sort(key=lambda one: one.attempt)
+    return whole
+
+
+def _share(directory: Path, frozen: bool, share: tuple[int, int]) -> Replayed:
+    return asyncio.run(replay(directory, frozen=frozen, share=share))
+
+
 async def replay(
-    directory: Path, *, frozen: bool = False, sandbox: Sandbox | None = None, observer: Observer | None = None
+    directory: Path,
+    *,
+    frozen: bool = False,
+    sandbox: Sandbox | None = None,
+    observer: Observer | None = None,
+    share: tuple[int, int] = (0, 1),
 ) -> Replayed:
     """Re-drive and compare every finished attempt. With `sandbox` (started), programs run again and flips are reported.
 
-    Raises `UserError` for a directory that is no run. Differences are in the result, not raised.
+    `share` (k, n): the k-th of n parts of the attempts, from 0. Raises `UserError` for a directory that is no run.
+    Differences are in the result, not raised.
     """
     from agentloop.reader import open_run
 
@@ -117,7 +174,7 @@ async def replay(
         planned, result.changed = strategies_of(reading, frozen=frozen)
         began = time.monotonic()
         means = _means(reading, Journal(old=_Records(reading, executions=sandbox is None)), sandbox)
-        for attempt in reading.attempts():
+        for attempt in islice(reading.attempts(), share[0], None, share[1]):
             if attempt.status != "done":
                 result.unfinished += 1
                 continue

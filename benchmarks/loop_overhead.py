@@ -18,7 +18,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from agentloop import config, planning, runner
-from agentloop.replay import replay
+from agentloop.replay import replay_all
 
 PROBLEM = {
     "statement": "Write f(x) that returns x.",
@@ -81,7 +81,7 @@ def main() -> None:
         print(f"{summary.done} attempts, {iterations} iterations, {summary.faults} faults, {wall:.1f} s wall")
         print(f"CPU of the loop: {1000 * cpu / iterations:.2f} ms an iteration")
         print(f"peak memory at each tenth, MB: {meter.peaks}")
-        replayed = asyncio.run(replay(base / "run"))
+        replayed = replay_all(base / "run")
         rate = replayed.attempts / replayed.seconds
         print(f"replay: {replayed.attempts} attempts, equal={replayed.equal}, {rate:.0f} attempts/s")
 

@@ -141,30 +141,32 @@ def replay(
         print(f"{out}: {summary.done} attempts driven from the journal of {directory}")
         print(f"look next: agentloop report {out}")
         return
-    found = asyncio.run(_replay(directory, frozen, (sandbox, jobs) if execute else None))
+    if execute:
+        found = asyncio.run(_execute(directory, frozen, sandbox, jobs))
+    else:
+        from agentloop.replay import replay_all
+
+        found = replay_all(directory, frozen=frozen)
     _say(found, directory)
     if not found.equal:
         raise typer.Exit(1)
 
 
-async def _replay(directory: Path, frozen: bool, execute: tuple[str, int] | None) -> Replayed:
-    from agentloop.replay import replay as drive
-
-    if execute is None:
-        return await drive(directory, frozen=frozen)
+async def _execute(directory: Path, frozen: bool, name: str, jobs: int) -> Replayed:
     from agentloop.preflight import opened, start
     from agentloop.progress import Quiet
     from agentloop.reader import open_run
+    from agentloop.replay import replay as drive
 
     with open_run(directory) as run:
         languages = run.languages()
-    sandbox = opened(execute[0], Path.cwd(), execute[1], Quiet())
+    box = opened(name, Path.cwd(), jobs, Quiet())
     try:
-        environment = await start(sandbox, languages)
+        environment = await start(box, languages)
         print(f"sandbox: {environment['isolation']}")
-        return await drive(directory, frozen=frozen, sandbox=sandbox)
+        return await drive(directory, frozen=frozen, sandbox=box)
     finally:
-        await sandbox.close()
+        await box.close()
 
 
 def _say(found: Replayed, directory: Path) -> None:

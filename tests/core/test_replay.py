@@ -8,10 +8,12 @@ import shutil
 import sqlite3
 from pathlib import Path
 
+import pytest
+
 from agentloop.catalog import root
 from agentloop.packing import Blobs
 from agentloop.reader import open_run
-from agentloop.replay import Replayed, replay, replay_into
+from agentloop.replay import Replayed, replay, replay_all, replay_into
 from agentloop.report import report
 from agentloop.sandbox import open_sandbox
 
@@ -39,6 +41,22 @@ def test_every_transition_of_every_strategy_is_equal_without_model_and_sandbox(s
     assert found.equal
     assert (found.attempts, found.transitions, found.verdicts) == (28, stored, grades)
     assert found.changed == []
+
+
+def test_processes_side_by_side_find_what_one_finds(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, run = study(RULES, ALL, [ADD, SQUARE], samples=2)
+    db = sqlite3.connect(run / "store.sqlite")
+    db.execute("UPDATE transitions SET reason = 'of old' WHERE node = 'submit' AND attempt % 5 = 0")
+    db.commit()
+    db.close()
+    one = _replayed(run)
+    assert [difference.attempt % 5 for difference in one.differences] == [0] * 5
+    monkeypatch.setattr("agentloop.replay.WORTH_A_PROCESS", 7)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(4))  # 4 processes for 28 attempts
+    many = replay_all(run)
+    one.differences.sort(key=lambda difference: difference.attempt)
+    one.seconds = many.seconds
+    assert many == one
 
 
 def test_a_changed_template_is_named_with_the_attempts_and_the_turn_from_which_it_matters(
