@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Callable
 from difflib import get_close_matches
@@ -172,6 +173,9 @@ def _path(location: tuple[int | str, ...]) -> str:
 
 def _problem(place: str, record: ProblemRecord, workload: str, folder: Path) -> Problem:
     limits = record.limits.model_dump(exclude_none=True)
+    if record.limits.cpu and record.limits.wall is None:  # it is the backstop of CPU time: as far above as by default
+        usual = Limits()
+        limits["wall"] = usual.wall * max(1.0, record.limits.cpu / usual.cpu)
     suites: dict[Literal["visible", "hidden"], Suite] = {}
     names: tuple[Literal["visible", "hidden"], ...] = ("visible", "hidden")
     for name in names:
@@ -275,8 +279,19 @@ def _known(checker: str, kind: str, trial: Callable[[], bool]) -> None:
     except ValueError as error:
         form = f": write {_TOLERANCES[name]}" if name in _TOLERANCES else ""
         raise ValueError(f"checker {checker!r}: {error}{form}") from error
+    if ":" in checker and name not in (*_TOLERANCES, "equal"):
+        raise ValueError(f"checker {checker!r}: write {name} alone, it takes no number")
     if not all(number >= 0 for number in numbers):
         raise ValueError(f"checker {checker!r}: a tolerance is not below 0")
+
+
+def _standard(data: Json) -> bool:
+    """Whether it is JSON as others read it: Python's reader takes NaN too, and makes infinity of 1e999."""
+    try:
+        json.dumps(data, allow_nan=False)
+    except ValueError:
+        return False
+    return True
 
 
 def _call(record: TestRecord, args: list[Json], id: str, entry: str) -> Test:
@@ -285,7 +300,13 @@ def _call(record: TestRecord, args: list[Json], id: str, entry: str) -> Test:
     if valued != ("value" in record.model_fields_set):
         raise ValueError(f"checker {checker!r} {'needs a' if valued else 'takes no'} value")
     _known(checker, "call", lambda: value_agrees(checker, 0, 0))
+    if checker == "is" and not (record.value is None or isinstance(record.value, bool)):
+        raise ValueError("checker 'is' has null, true or false as its value")
     for part in (args, *record.kwargs.values(), record.value):
+        if not _standard(part):
+            raise ValueError(
+                'NaN and infinity are no JSON: write {"float": "nan"}, {"float": "inf"}, {"float": "-inf"}'
+            )
         try:
             decode(part)
         except Unplain as error:
