@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 from collections.abc import Callable
 from difflib import get_close_matches
@@ -15,9 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 
 from agentloop.compare import text_agrees, users_checker, value_agrees
 from agentloop.errors import UserError, unknown_name
-from agentloop.plain import Unplain, decode, to_source
+from agentloop.plain import to_source
 from agentloop.types import LANGUAGES, Json, Limits, Problem, Suite, Test, memory_fault
 from agentloop.workloads.asserts import call_test, script_test
+from agentloop.workloads.checked import plain_fault
 from agentloop.workloads.records import data_file, read_records
 from agentloop.workloads.testcode import module_tests
 
@@ -285,15 +285,6 @@ def _known(checker: str, kind: str, trial: Callable[[], bool]) -> None:
         raise ValueError(f"checker {checker!r}: a tolerance is not below 0")
 
 
-def _standard(data: Json) -> bool:
-    """Whether it is JSON as others read it: Python's reader takes NaN too, and makes infinity of 1e999."""
-    try:
-        json.dumps(data, allow_nan=False)
-    except ValueError:
-        return False
-    return True
-
-
 def _call(record: TestRecord, args: list[Json], id: str, entry: str) -> Test:
     checker = record.checker or "equal"
     valued = checker not in ("truthy", "falsy")
@@ -303,15 +294,9 @@ def _call(record: TestRecord, args: list[Json], id: str, entry: str) -> Test:
     if checker == "is" and not (record.value is None or isinstance(record.value, bool)):
         raise ValueError("checker 'is' has null, true or false as its value")
     for part in (args, *record.kwargs.values(), record.value):
-        if not _standard(part):
-            raise ValueError(
-                'NaN and infinity are no JSON: write {"float": "nan"}, {"float": "inf"}, {"float": "-inf"}'
-            )
-        try:
-            decode(part)
-        except Unplain as error:
-            hint = _OBJECT if str(error).startswith("not plain data") else ""
-            raise ValueError(f"{error}{hint}") from error
+        if fault := plain_fault(part):
+            hint = _OBJECT if fault.startswith("not plain data") else ""
+            raise ValueError(f"{fault}{hint}")
     named = [f"{name}={to_source(part)}" for name, part in record.kwargs.items()]
     call = f"{entry}({', '.join([*map(to_source, args), *named])})"
     if checker == "equal":
