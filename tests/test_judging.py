@@ -178,6 +178,17 @@ def test_paths_may_be_texts_in_the_coroutine_too(tmp_path: Path, problems: Path,
     assert [line["outcome"] for line in lines(out)] == ["passed"]
 
 
+@pytest.mark.parametrize(("given", "wall"), [("cpu = 6", 22.5), ("cpu = 2", 15.0), ("cpu = 6\nwall = 9", 9.0)])
+def test_more_cpu_time_of_a_profile_is_not_cut_short_by_the_wall_time(
+    tmp_path: Path, problems: Path, sandbox: str, given: str, wall: float
+) -> None:
+    profile = tmp_path / "slow.toml"
+    profile.write_text(f'description = "slow"\nbackend = "{sandbox}"\n[limits]\n{given}\n')
+    file, out = programs(tmp_path, {"problem_id": "double", "code": GOOD}), tmp_path / "out.jsonl"
+    agentloop.judge_programs(file, out, workload="jsonl", data=problems, sandbox=str(profile))
+    assert [line["limits"]["wall"] for line in lines(out)] == [wall]
+
+
 def test_a_suite_without_tests_is_refused(tmp_path: Path, problems: Path) -> None:
     file = programs(tmp_path, {"problem_id": "sum", "code": "x"})
     with pytest.raises(UserError, match="line 1: problem 'sum' has no visible suite"):

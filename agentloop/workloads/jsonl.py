@@ -15,7 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from agentloop.compare import text_agrees, users_checker, value_agrees
 from agentloop.errors import UserError, unknown_name
 from agentloop.plain import to_source
-from agentloop.types import LANGUAGES, Json, Limits, Problem, Suite, Test, memory_fault
+from agentloop.program import parse
+from agentloop.types import LANGUAGES, Json, Limits, Problem, Suite, Test, backstop, memory_fault
 from agentloop.workloads.asserts import call_test, script_test
 from agentloop.workloads.checked import plain_fault
 from agentloop.workloads.records import data_file, read_records
@@ -173,11 +174,12 @@ def _path(location: tuple[int | str, ...]) -> str:
 
 def _problem(place: str, record: ProblemRecord, workload: str, folder: Path) -> Problem:
     limits = record.limits.model_dump(exclude_none=True)
-    if record.limits.cpu and record.limits.wall is None:  # it is the backstop of CPU time: as far above as by default
-        usual = Limits()
-        limits["wall"] = usual.wall * max(1.0, record.limits.cpu / usual.cpu)
+    if record.limits.cpu and record.limits.wall is None:
+        limits["wall"] = backstop(record.limits.cpu)
     suites: dict[Literal["visible", "hidden"], Suite] = {}
     names: tuple[Literal["visible", "hidden"], ...] = ("visible", "hidden")
+    if record.language == "python" and parse(record.prelude) is None:
+        raise UserError(f"{place}: field 'prelude' is no Python: nothing of it could be put before a program")
     for name in names:
         tests: list[Test] = []
         for index, test in enumerate(getattr(record, name)):

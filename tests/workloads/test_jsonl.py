@@ -103,6 +103,7 @@ def test_a_script_may_ask_for_the_program_s_process(tmp_path: Path) -> None:
         ({"entry_point": "class"}, "field 'entry_point': 'class' is not the name of a function"),
         ({"statment": "s"}, r"field 'statment': is no field of this format: did you mean 'statement'\?"),
         ({"hidden": [{"arg": [1], "value": 2}]}, r"field 'hidden\[0\].arg': .*: did you mean 'args'\?"),
+        ({"prelude": "import ("}, "field 'prelude' is no Python"),
         ({"zzzz": 1}, "field 'zzzz': is no field of this format: known: id, statement"),
         ({"language": "Python"}, r"field 'language': unknown language 'Python': did you mean 'python'\?"),
         ({"language": "C++"}, "unknown language 'C\\+\\+': did you mean 'cpp'"),
