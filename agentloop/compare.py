@@ -25,11 +25,13 @@ Checkers of standard output (`text_agrees`), line ends normalised on both sides:
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from typing import Any
 
 from agentloop.errors import UserError
-from agentloop.plain import Iterated
+from agentloop.plain import Iterated, cap
 
 _CONVERSIONS: dict[str, Any] = {
     "list": list, "tuple": tuple, "set": set, "sorted": sorted, "int": int, "round": round,
@@ -94,8 +96,9 @@ def users_checker(source: str) -> Callable[[str, str, str], object]:
     """The function `agrees` of a checker's source. Raises `ValueError` where there is none."""
     scope: dict[str, Any] = {"__name__": "checker"}
     try:
-        exec(compile(source, "checker", "exec"), scope)
-    except Exception as error:
+        with redirect_stdout(sys.stderr):
+            exec(compile(source, "checker", "exec"), scope)
+    except (Exception, SystemExit) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
     if not callable(scope.get("agrees")):
         raise ValueError("it defines no function agrees(stdin, stdout, expected)")
@@ -105,9 +108,14 @@ def users_checker(source: str) -> Callable[[str, str, str], object]:
 
 def _users_own(source: str, given: str, got: str, expected: str) -> bool:
     try:
-        return bool(users_checker(source)(given, got, expected))
-    except Exception as error:
-        raise UserError(f"a checker of yours failed: {type(error).__name__}: {error}") from error
+        with redirect_stdout(sys.stderr):  # what it prints is not among verdicts that are printed
+            return bool(users_checker(source)(given, got, expected))
+    except (Exception, SystemExit) as error:  # one that calls sys.exit must not end us with a status of its own
+        told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise UserError(
+            f"a checker of yours failed: {told}, where the program printed {cap(got, 200)!r}: "
+            "it must answer for whatever a program prints"
+        ) from error
 
 
 def _trimmed(text: str) -> list[str]:

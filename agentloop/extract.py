@@ -62,7 +62,7 @@ def extract(reply: str, problem: Problem, finish_reason: str = "stop", *, tags_f
         cut = finish_reason == "length" and not choice.closed
     added: tuple[str, ...] = ()
     code = choice.code
-    if tree is not None and problem.prelude and choice.rule != "body":
+    if tree is not None and problem.prelude:
         code, added = with_prelude(code, tree, problem.prelude)
     return Extraction(code, choice.rule, "truncated_reply" if cut else "", added)
 

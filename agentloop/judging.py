@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from agentloop.confirm import confirmed, to_first_failure
-from agentloop.errors import IN_A_ROW, SandboxError, UserError, unknown_name
+from agentloop.errors import IN_A_ROW, AgentloopError, SandboxError, UserError, innermost, unknown_name
 from agentloop.hashing import digest
 from agentloop.preflight import check_jobs, start
 from agentloop.progress import Quiet
@@ -70,8 +70,8 @@ class Judged:
 
 async def judge_programs(
     problems: Sequence[Problem],
-    programs: Path,
-    out: Path,
+    programs: str | Path,
+    out: str | Path,
     *,
     suite: SuiteName = "hidden",
     sandbox: Sandbox,
@@ -90,7 +90,7 @@ async def judge_programs(
     observer = observer or Quiet()
     suite = suite_name(suite)
     check_jobs(jobs)
-    printed, programs = str(out) == "-", Path("/dev/stdin") if str(programs) == "-" else programs
+    printed, out, programs = str(out) == "-", Path(out), Path("/dev/stdin" if str(programs) == "-" else programs)
     check_programs(programs)
     if not printed:
         check_output(out)
@@ -268,22 +268,28 @@ class _Worker:
                 bad.append(error)
             await queue.put(None)
 
-        async with asyncio.TaskGroup() as group:
-            group.create_task(read(group))
-            while (item := await queue.get()) is not None:
-                entry, task = item
-                line = await task
-                write(line)
-                self.summary.count(line)
-                told = line["outcome"] or ("fault" if "fault" in line else "left out")
-                self.observer.event("judged", outcome=told, suite=self.summary.suite)
-                self.open -= entry.size
-                written.set()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(read(group))
+                while (item := await queue.get()) is not None:
+                    entry, task = item
+                    line = await task
+                    write(line)
+                    self.summary.count(line)
+                    told = line["outcome"] or ("fault" if "fault" in line else "left out")
+                    self.observer.event("judged", outcome=told, suite=self.summary.suite)
+                    self.open -= entry.size
+                    written.set()
+        except BaseExceptionGroup as group:
+            error = innermost(group)
+            if isinstance(error, AgentloopError):
+                raise error from group
+            raise
         if bad:
             raise bad[0]
 
     async def line(self, entry: Entry) -> dict[str, Any]:
-        """The line out for a line in. Never raises for what a program or a sandbox does."""
+        """The line out for a line in. Never raises for what a program or a sandbox does; `UserError` for a checker."""
         task = self.tasks[entry.record["problem_id"]]
         problem, suite = task.problem, task.suite
         judged = {"input": entry.digest, "problem": task.digest,
@@ -304,6 +310,8 @@ class _Worker:
                     result = await run(suite, job, lambda job, _: self.sandbox.execute(job))
                 except SandboxError as error:
                     return {**head, "fault": self._fault(entry, error), "judged": judged}
+                except UserError as error:  # a checker of the user's
+                    raise UserError(f"line {entry.number} of the programs (problem {problem.id!r}): {error}") from error
                 self.in_a_row = 0
         code = {"code": found.code} if entry.record.get("code") is None else {}
         return {**head, **code, **verdict_keys(problem, len(suite.tests), found, result, self.environment),

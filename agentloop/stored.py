@@ -75,6 +75,12 @@ def _entry(place: str, number: int, line: bytes, known: Collection[str]) -> Entr
     if len(line) > LONGEST:
         raise UserError(f"{place}: longer than {LONGEST // 2**20} MiB, which is no program")
     line = line.rstrip(b"\r\n")
+    if number == 1 and line.startswith(b"\x1f\x8b"):
+        raise UserError(
+            f"{place}: it is compressed: unpack it first, or gzip -dc FILE | agentloop judge --programs - ..."
+        )
+    if number == 1 and line.lstrip().startswith(b"["):
+        raise UserError(f"{place}: it is a JSON array: write one object a line, as jq -c '.[]' FILE does")
     try:
         record = json.loads(line)
     except UnicodeDecodeError as error:

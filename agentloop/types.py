@@ -51,6 +51,12 @@ class Limits:
     open_files: int = 128
 
 
+def backstop(cpu: float) -> float:
+    """Wall seconds where only CPU seconds are given: as far above them as by default, and no less than the default."""
+    usual = Limits()
+    return usual.wall * max(1.0, cpu / usual.cpu)
+
+
 def memory_fault(memory: int) -> str:
     """Why a limit of memory is none that any program can keep to, or ''."""
     if memory >= LEAST_MEMORY:

@@ -160,9 +160,14 @@ def _why(test: TestVerdict) -> str:
 
 
 def check_target(path: Path) -> None:
-    """Raises `UserError` where `write` could not write, before hours of work."""
+    """Raises `UserError` where `write` could not write, or would replace another file, before hours of work."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise UserError(f"cannot write {path}: it is no regular file")
+    if path.is_file() and path.stat().st_size:
+        try:
+            read(path)
+        except UserError as error:
+            raise UserError(f"{path} is there and no file of `agentloop validate`: name another one with -o") from error
     parent = next(folder for folder in path.absolute().parents if folder.exists())
     if path.is_dir() or not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         what = "it is a directory" if path.is_dir() else f"{parent} is not a directory that may be written"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -187,6 +188,14 @@ def test_what_the_statement_gives_and_the_program_lacks_is_put_before_it() -> No
 )
 def test_what_the_program_has_is_left_alone(code: str) -> None:
     assert added(code) == (code, ())
+
+
+def test_a_body_too_gets_what_it_lacks() -> None:
+    stub = 'def solve(xs):\n    """Doc."""\n'
+    found = extract("```python\n    return poly(xs, 0)\n```", replace(STUBBED, stub=stub))
+    assert found.rule == "body"
+    assert found.code == f"import math\n{HELPER}\n\n{stub}    return poly(xs, 0)\n"
+    assert found.added == ("imports: math", "helper: poly")
 
 
 def test_nothing_stands_before_a_future_import() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import os
 import signal
@@ -156,6 +157,38 @@ def test_a_bad_line_is_named_before_anything_runs(tmp_path: Path, problems: Path
     assert not (tmp_path / "out.jsonl").exists()
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (gzip.compress(b'{"problem_id": "double", "code": "x"}'), "line 1: it is compressed: unpack it first"),
+        (b'[\n {"problem_id": "double", "code": "x"}\n]\n', "line 1: it is a JSON array: write one object a line"),
+    ],
+)
+def test_another_kind_of_file_is_named(tmp_path: Path, problems: Path, content: bytes, said: str) -> None:
+    (tmp_path / "programs").write_bytes(content)
+    out = tmp_path / "out.jsonl"
+    with pytest.raises(UserError, match=said):
+        agentloop.judge_programs(tmp_path / "programs", out, workload="jsonl", data=problems, sandbox="local")
+
+
+def test_paths_may_be_texts_in_the_coroutine_too(tmp_path: Path, problems: Path, sandbox: str) -> None:
+    file, out = programs(tmp_path, {"problem_id": "double", "code": GOOD}), tmp_path / "out.jsonl"
+    found = load("jsonl", problems)
+    asyncio.run(judge_programs(found, str(file), str(out), sandbox=open_sandbox(sandbox, lanes=1), jobs=1))
+    assert [line["outcome"] for line in lines(out)] == ["passed"]
+
+
+@pytest.mark.parametrize(("given", "wall"), [("cpu = 6", 22.5), ("cpu = 2", 15.0), ("cpu = 6\nwall = 9", 9.0)])
+def test_more_cpu_time_of_a_profile_is_not_cut_short_by_the_wall_time(
+    tmp_path: Path, problems: Path, sandbox: str, given: str, wall: float
+) -> None:
+    profile = tmp_path / "slow.toml"
+    profile.write_text(f'description = "slow"\nbackend = "{sandbox}"\n[limits]\n{given}\n')
+    file, out = programs(tmp_path, {"problem_id": "double", "code": GOOD}), tmp_path / "out.jsonl"
+    agentloop.judge_programs(file, out, workload="jsonl", data=problems, sandbox=str(profile))
+    assert [line["limits"]["wall"] for line in lines(out)] == [wall]
+
+
 def test_a_suite_without_tests_is_refused(tmp_path: Path, problems: Path) -> None:
     file = programs(tmp_path, {"problem_id": "sum", "code": "x"})
     with pytest.raises(UserError, match="line 1: problem 'sum' has no visible suite"):
@@ -233,6 +266,42 @@ def test_a_checker_of_ones_own(tmp_path: Path, sandbox: str) -> None:
     (tmp_path / "half.py").write_text("def agree(): pass")
     with pytest.raises(UserError, match="defines no function agrees"):
         load("jsonl", data)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("return int(stdout) > 0", "ValueError: invalid literal"),
+        ("raise SystemExit", "SystemExit, where"),
+        ("import sys; sys.exit(0)", "SystemExit: 0, where"),
+    ],
+)
+def test_a_checker_that_fails_names_the_program(tmp_path: Path, sandbox: str, body: str, said: str) -> None:
+    (tmp_path / "c.py").write_text(
+        f"def agrees(stdin, stdout, expected):\n    if stdout == '1\\n': return 1\n    {body}\n"
+    )
+    test = {"stdout": "", "checker": "c.py"}
+    data = tmp_path / "problems.jsonl"
+    data.write_text(json.dumps({"id": "one", "statement": "s", "hidden": [test]}))
+    file = programs(tmp_path, *({"problem_id": "one", "code": f"print({text!r})"} for text in ("1", "what")))
+    with pytest.raises(UserError, match=rf"line 2 of the programs \(problem 'one'\): .*{said}.* printed 'what\\n'"):
+        agentloop.judge_programs(file, tmp_path / "out.jsonl", workload="jsonl", data=data, sandbox=sandbox)
+    assert [line["outcome"] for line in lines(tmp_path / "out.jsonl")] == ["passed"]
+
+
+def test_what_a_checker_prints_is_not_among_the_verdicts(
+    tmp_path: Path, sandbox: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "c.py").write_text(
+        "print('read')\ndef agrees(stdin, stdout, expected):\n    print('asked')\n    return 1\n"
+    )
+    data = tmp_path / "problems.jsonl"
+    data.write_text(json.dumps({"id": "one", "statement": "s", "hidden": [{"stdout": "", "checker": "c.py"}]}))
+    file = programs(tmp_path, {"problem_id": "one", "code": "print(1)"})
+    agentloop.judge_programs(file, "-", workload="jsonl", data=data, sandbox=sandbox)
+    told = capfd.readouterr()
+    assert json.loads(told.out)["outcome"] == "passed"
+    assert "asked" in told.err
 
 
 class Broken:

@@ -84,6 +84,15 @@ def test_references_decide(tmp_path: Path, problems: list[Problem], sandbox: str
     assert (plan.validated, plan.left_out) == (found.digest(), found.quarantined)
 
 
+def test_only_a_validation_is_replaced(tmp_path: Path, problems: list[Problem]) -> None:
+    data, earlier = tmp_path / "problems.jsonl", tmp_path / "v.json"
+    with pytest.raises(UserError, match=r"problems.jsonl is there and no file of `agentloop validate`: name another"):
+        validation.check_target(data)
+    validation.write(validation.Validated("earlier"), earlier)
+    validation.check_target(earlier)
+    validation.check_target(tmp_path / "new.json")
+
+
 def test_a_validation_of_something_else_is_refused(tmp_path: Path, problems: list[Problem]) -> None:
     found = validation.Validated(validation.workload_digest(problems[:2]))
     with pytest.raises(UserError, match="another workload or another version"):

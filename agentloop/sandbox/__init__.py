@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentloop.errors import UserError, unknown_name
-from agentloop.types import Limits, memory_fault
+from agentloop.types import Limits, backstop, memory_fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,6 +110,8 @@ def _from_profile(path: Path, lanes: int, progress: Callable[[str], None]) -> Sa
             raise UserError(f"sandbox profile {path}: limits.{key} = {value!r} is no positive {known[key].__name__}")
         if key == "memory" and (fault := memory_fault(value)):
             raise UserError(f"sandbox profile {path}: limits.memory: {fault}")
+    if "wall" not in limits and (wall := backstop(limits.get("cpu", 0.0))) > Limits().wall:
+        limits = {**limits, "wall": wall}
     return Limited(sandbox, limits) if limits else sandbox
 
 

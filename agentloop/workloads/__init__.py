@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from difflib import get_close_matches
@@ -10,10 +11,11 @@ from fnmatch import fnmatchcase
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from agentloop.errors import UserError, unknown_name
+from agentloop.errors import AgentloopError, UserError, unknown_name
 from agentloop.fetch import Progress, silent
 from agentloop.hashing import digest
 from agentloop.types import LANGUAGES, Problem, memory_fault
+from agentloop.workloads.checked import problem_fault
 
 BUILT_IN = ("codenet", "humaneval", "humanevalplus", "jsonl", "mbpp", "mbppplus", "quixbugs")
 GROUP = "agentloop.workloads"
@@ -86,15 +88,31 @@ def _source(name: str, data: Path | None, progress: Progress) -> Iterable[Proble
 
         return jsonl.load(data)
     if name.endswith(".py"):
-        return _function(Path(name))(data)
+        return _others(name, _function(Path(name)), data)
     entry = next(iter(entry_points(group=GROUP, name=name)), None)
     if entry is None:
         raise unknown_name("workload", name, names())
     try:
-        found: Iterable[Problem] = entry.load()(data)
+        function = entry.load()
     except ImportError as error:
         raise UserError(f"workload {name!r}: entry point {entry.value} cannot be imported: {error}") from error
-    return found
+    return _others(name, function, data)
+
+
+def _others(name: str, function: Callable[[Path | None], Iterable[Problem]], data: Path | None) -> list[Problem]:
+    """The problems of somebody else's function, looked at as those of our own formats are when they are read."""
+    try:
+        problems = list(function(data))
+    except AgentloopError:
+        raise
+    except Exception as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{frame.filename}, line {frame.lineno}"
+        raise UserError(f"workload {name!r}: load failed: {type(error).__name__}: {error} ({place})") from error
+    for problem in problems:
+        if fault := problem_fault(problem):
+            raise UserError(f"workload {name!r}: {fault}")
+    return problems
 
 
 def _function(path: Path) -> Callable[[Path | None], Iterable[Problem]]:

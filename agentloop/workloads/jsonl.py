@@ -14,9 +14,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 
 from agentloop.compare import text_agrees, users_checker, value_agrees
 from agentloop.errors import UserError, unknown_name
-from agentloop.plain import Unplain, decode, to_source
-from agentloop.types import LANGUAGES, Json, Limits, Problem, Suite, Test, memory_fault
+from agentloop.plain import to_source
+from agentloop.program import parse
+from agentloop.types import LANGUAGES, Json, Limits, Problem, Suite, Test, backstop, memory_fault
 from agentloop.workloads.asserts import call_test, script_test
+from agentloop.workloads.checked import plain_fault
 from agentloop.workloads.records import data_file, read_records
 from agentloop.workloads.testcode import module_tests
 
@@ -172,8 +174,12 @@ def _path(location: tuple[int | str, ...]) -> str:
 
 def _problem(place: str, record: ProblemRecord, workload: str, folder: Path) -> Problem:
     limits = record.limits.model_dump(exclude_none=True)
+    if record.limits.cpu and record.limits.wall is None:
+        limits["wall"] = backstop(record.limits.cpu)
     suites: dict[Literal["visible", "hidden"], Suite] = {}
     names: tuple[Literal["visible", "hidden"], ...] = ("visible", "hidden")
+    if record.language == "python" and parse(record.prelude) is None:
+        raise UserError(f"{place}: field 'prelude' is no Python: nothing of it could be put before a program")
     for name in names:
         tests: list[Test] = []
         for index, test in enumerate(getattr(record, name)):
@@ -275,6 +281,8 @@ def _known(checker: str, kind: str, trial: Callable[[], bool]) -> None:
     except ValueError as error:
         form = f": write {_TOLERANCES[name]}" if name in _TOLERANCES else ""
         raise ValueError(f"checker {checker!r}: {error}{form}") from error
+    if ":" in checker and name not in (*_TOLERANCES, "equal"):
+        raise ValueError(f"checker {checker!r}: write {name} alone, it takes no number")
     if not all(number >= 0 for number in numbers):
         raise ValueError(f"checker {checker!r}: a tolerance is not below 0")
 
@@ -285,12 +293,12 @@ def _call(record: TestRecord, args: list[Json], id: str, entry: str) -> Test:
     if valued != ("value" in record.model_fields_set):
         raise ValueError(f"checker {checker!r} {'needs a' if valued else 'takes no'} value")
     _known(checker, "call", lambda: value_agrees(checker, 0, 0))
+    if checker == "is" and not (record.value is None or isinstance(record.value, bool)):
+        raise ValueError("checker 'is' has null, true or false as its value")
     for part in (args, *record.kwargs.values(), record.value):
-        try:
-            decode(part)
-        except Unplain as error:
-            hint = _OBJECT if str(error).startswith("not plain data") else ""
-            raise ValueError(f"{error}{hint}") from error
+        if fault := plain_fault(part):
+            hint = _OBJECT if fault.startswith("not plain data") else ""
+            raise ValueError(f"{fault}{hint}")
     named = [f"{name}={to_source(part)}" for name, part in record.kwargs.items()]
     call = f"{entry}({', '.join([*map(to_source, args), *named])})"
     if checker == "equal":

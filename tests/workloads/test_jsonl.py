@@ -81,6 +81,14 @@ def test_a_script_may_ask_for_the_program_s_process(tmp_path: Path) -> None:
             {"entry_point": None, "hidden": [{"stdout": "1", "checker": "close:1"}]},
             "'close:1' is for call tests",
         ),
+        ({"hidden": [{"args": [1], "value": 1, "checker": "is"}]}, "'is' has null, true or false as its value"),
+        (
+            {"hidden": [{"args": [1], "value": 1, "checker": "json:3"}]},
+            "'json:3': write json alone, it takes no number",
+        ),
+        ({"hidden": [{"args": [[float("nan")]], "value": 1}]}, 'NaN and infinity are no JSON: write {"float": "nan"}'),
+        ({"hidden": [{"args": [], "kwargs": {"x": {"complex": [0, float("inf")]}}, "value": 1}]}, "are no JSON"),
+        ({"hidden": [{"args": [], "value": float("-inf")}]}, "are no JSON"),
         ({"hidden": [{"args": [{"set": [[1]]}], "value": 1}]}, "no such set"),
         ({"hidden": [{"args": [{"a": 1}], "value": 1}]}, "not plain data: .*; a dict is written {"),
         ({"hidden": [{"args": [], "value": {"a": 1, "b": 2}}]}, "not plain data: .*; a dict is written {"),
@@ -95,6 +103,7 @@ def test_a_script_may_ask_for_the_program_s_process(tmp_path: Path) -> None:
         ({"entry_point": "class"}, "field 'entry_point': 'class' is not the name of a function"),
         ({"statment": "s"}, r"field 'statment': is no field of this format: did you mean 'statement'\?"),
         ({"hidden": [{"arg": [1], "value": 2}]}, r"field 'hidden\[0\].arg': .*: did you mean 'args'\?"),
+        ({"prelude": "import ("}, "field 'prelude' is no Python"),
         ({"zzzz": 1}, "field 'zzzz': is no field of this format: known: id, statement"),
         ({"language": "Python"}, r"field 'language': unknown language 'Python': did you mean 'python'\?"),
         ({"language": "C++"}, "unknown language 'C\\+\\+': did you mean 'cpp'"),
@@ -122,6 +131,22 @@ def test_a_misspelt_field_is_told_before_the_one_that_it_stands_for(tmp_path: Pa
 def test_whole_numbers_are_seconds_and_the_least_memory_is_enough(tmp_path: Path) -> None:
     [problem] = problems(tmp_path / "p.jsonl", GOOD | {"limits": {"cpu": 2, "memory": 16 * 2**20}})
     assert problem.limits == Limits(cpu=2.0, memory=16 * 2**20)
+
+
+@pytest.mark.parametrize(
+    ("given", "wall"), [({"cpu": 20}, 75.0), ({"cpu": 2}, 15.0), ({"cpu": 20, "wall": 30}, 30.0), ({"wall": 9}, 9.0)]
+)
+def test_more_cpu_time_is_not_cut_short_by_the_wall_time(tmp_path: Path, given: dict[str, float], wall: float) -> None:
+    [problem] = problems(tmp_path / "p.jsonl", GOOD | {"limits": given})
+    assert problem.limits.wall == wall
+
+
+@pytest.mark.parametrize("source", ["import sys\nsys.exit(0)\n", "raise SystemExit", "import nothing_of_this_name"])
+def test_a_checker_that_ends_or_fails_when_it_is_read_is_refused(tmp_path: Path, source: str) -> None:
+    (tmp_path / "c.py").write_text(source)
+    record = {"id": "a", "statement": "s", "hidden": [{"stdout": "1", "checker": "c.py"}]}
+    with pytest.raises(UserError, match=r"p.jsonl line 1: field 'hidden\[0\]': checker .*c.py: \w+"):
+        problems(tmp_path / "p.jsonl", record)
 
 
 def test_two_problems_of_one_id_are_named(tmp_path: Path) -> None:

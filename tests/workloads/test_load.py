@@ -68,6 +68,44 @@ def test_a_bad_file_is_named(tmp_path: Path, source: str | None, message: str) -
         load(str(path), None)
 
 
+CALL = """
+from agentloop.types import Problem, Suite, Test
+
+def load(data):
+    test = Test("t", "call", {"function": "f", "args": [1], "kwargs": {}}, {"value": 1}, "equal", "assert f(1) == 1")
+    yield Problem("a", "mine", "s", "function", Suite("visible", ()), Suite("hidden", (test,)), entry_point="f")
+"""
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        ('"call"', '"cal"', "problem 'a': hidden test 't': unknown kind 'cal': did you mean 'call'"),
+        ('"args"', '"arg"', "hidden test 't': its input lacks 'args'"),
+        ('{"value": 1}', "None", "hidden test 't': what it expects lacks 'value'"),
+        ('"equal"', '"equl"', "hidden test 't': checker 'equl': unknown checker"),
+        ('"equal"', '"close:x"', "hidden test 't': checker 'close:x': could not convert"),
+        ("[1]", "[{1}]", "hidden test 't': not plain data: encode it with agentloop.plain.encode"),
+        ("[1]", "[float('nan')]", "hidden test 't': NaN and infinity are no JSON: write {"),
+        ("(test,)", "(test, test)", "problem 'a': two hidden tests have one id"),
+        ('"function", Suite', '"functon", Suite', "problem 'a': unknown interface 'functon'"),
+        (', entry_point="f"', "", "problem 'a': a problem with the interface 'function' has an entry_point"),
+        ("yield Problem", "yield str", "load failed: TypeError: .*mine.py, line 6"),
+        ("    yield", "    yield 3\n    yield", "load gives agentloop.types.Problem objects, not int"),
+        ("    test", "    1 / 0\n    test", "load failed: ZeroDivisionError: division by zero .*mine.py, line 5"),
+    ],
+)
+def test_a_mistake_of_a_function_is_named_before_anything_runs(
+    tmp_path: Path, right: str, wrong: str, message: str
+) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(CALL, encoding="utf-8")
+    assert [problem.id for problem in load(str(path), None)] == ["a"]
+    path.write_text(CALL.replace(right, wrong), encoding="utf-8")
+    with pytest.raises(UserError, match=message):
+        load(str(path), None)
+
+
 def test_an_entry_point_is_a_workload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "other_workloads.py").write_text(WORKLOAD, encoding="utf-8")
     info = tmp_path / "other-1.0.dist-info"
