@@ -74,6 +74,8 @@ PAGE, TICK = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
 STACK = 256 * 2**20
 SAMPLE = 0.02
 """Seconds between two looks at the processes of a running test."""
+SLACK = 8 * 2**20
+"""Bytes that the kernel's figures of a process's memory may be off by, and that one touches before it is another."""
 PR_SET_PDEATHSIG, PR_GET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 2, 4, 36, 38
 # fmt: off
 ENVIRONMENT = {
@@ -123,8 +125,9 @@ class Stream:
 class Process:
     """A started program or checker, and what is known of it and its children."""
 
-    def __init__(self, pid: int, report: int | None, streams: dict[str, Stream]) -> None:
+    def __init__(self, pid: int, report: int | None, streams: dict[str, Stream], floor: int, memory: int) -> None:
         self.pid, self.report, self.streams = pid, report, streams
+        self.floor, self.memory = floor, memory
         self.started, self.ended = time.monotonic(), 0.0
         self.status: int | None = None
         self.limit: str | None = None
@@ -133,6 +136,11 @@ class Process:
 
     def over(self, limit: str) -> None:
         self.limit = self.limit or limit
+
+    def peaked(self, peak: int) -> None:
+        """Note the kernel's word on a peak. It counts in the judge's own memory, of which the process began as a copy:
+        so much alone is no word on the process, and breaks no limit."""
+        self.peak = max(self.peak, peak if peak > self.floor else min(peak, self.memory))
 
     def record(self, mechanism: str) -> dict[str, Any]:
         status = None if self.limit else self.status
@@ -494,8 +502,9 @@ class Judge:
             names = (*["AGENTLOOP_CHANNEL"][: len(ends) - 3], *passed)
             env.update({name: str(3 + n) for n, name in enumerate(names)})
             report = os.pipe() if self.confinement.own_root else report
+            floor = 0 if key == "forked" else own_peak() + SLACK
             pid, failure = launch(role, argv, env, [*ends, *passed.values()], limits, cwd, report[1])
-            process = Process(pid, report[0], streams)
+            process = Process(pid, report[0], streams, floor, limits["memory"])
         finally:
             close([*ends, *([report[1]] if report[1] else [])])
         for stream in streams.values():
@@ -692,7 +701,7 @@ class Judge:
         if process:
             process.reaped += cpu
             process.cpu = max(process.cpu, process.reaped)
-            process.peak = max(process.peak, peak * 1024)
+            process.peaked(peak * 1024)
             if pid == process.pid:
                 process.status, process.ended = status, time.monotonic()
 
@@ -747,6 +756,16 @@ def own_share(item: tuple[int, tuple[int, float, int]]) -> int:
     with contextlib.suppress(OSError, IndexError), open(f"/proc/{item[0]}/smaps_rollup", "rb") as file:
         return int(file.read().partition(b"\nPss:")[2].split(None, 1)[0]) * 1024
     return item[1][2]
+
+
+def own_peak() -> int:
+    """The judge's own peak of memory in bytes, set back to what it has just now where the kernel does that."""
+    with contextlib.suppress(OSError):
+        fd = os.open("/proc/self/clear_refs", os.O_WRONLY)
+        os.write(fd, b"5")
+        os.close(fd)
+    with open("/proc/self/status", "rb") as file:
+        return int(file.read().partition(b"\nVmHWM:")[2].split(None, 1)[0]) * 1024
 
 
 class Cgroup:

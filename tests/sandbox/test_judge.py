@@ -104,6 +104,19 @@ async def test_what_it_cannot_do_is_a_fault(process: asyncio.subprocess.Process,
     assert rest[-1] == {"job": "good", "end": {"clean": True, "why": ""}}
 
 
+@pytest.mark.parametrize("gated", [True, False])
+async def test_memory_that_the_judge_takes_for_a_big_job_is_no_programs(
+    process: asyncio.subprocess.Process, gated: bool
+) -> None:
+    limits = {**LIMITS, "memory": 2**26}
+    test = {"id": "t", "argv": ["/bin/sh", "-c", "exit 0"], "stdin": "", "channel": False, "gated": gated}
+    big = wire("big", limits=limits, tests=[{**test, "stdin": "x" * 10_000_000} for _ in range(8)])
+    _, *records = await ask(process, big, wire("small", limits=limits, tests=[test]))
+    tested = [record for record in records if "test" in record]
+    assert [(record["exit"], record["limit"]) for record in tested] == [(0, None)] * 9
+    assert tested[-1]["memory"] < 2**25  # the judge has given back what the big one took
+
+
 async def test_stdin_may_close_in_the_middle_of_a_job(process: asyncio.subprocess.Process) -> None:
     test = {"id": "t", "argv": ["/bin/sh", "-c", "sleep 50 & sleep 50"], "stdin": "", "channel": False}
     assert process.stdin is not None
