@@ -188,6 +188,13 @@ def f():
     got = queue.get(); child.join()
     return got
 """
+    inherited = """
+import os, subprocess, sys
+def f():
+    names = "import os; print(*sorted(os.environ))"
+    child = subprocess.run([sys.executable, "-S", "-c", names], capture_output=True, text=True)
+    return child.stdout.split() == sorted(os.environ)
+"""
     loop = "import asyncio\nasync def g(): await asyncio.sleep(0.01); return 5\ndef f(): return asyncio.run(g())"
     always = "class A:\n    __eq__ = lambda a, b: True\n    __hash__ = lambda a: 1\ndef f(): return A()"
     sly = (
@@ -223,6 +230,7 @@ def f():
         ("fresh directory for each test", job(marks, call("f"), call("f")), expect(value=[])),
         ("an empty environment", job("import os\ndef f(): return 'PATH' in os.environ and len(os.environ) < 20"),
          expect(value=True)),
+        ("the same environment for children", job(inherited), expect(value=True)),
         ("huge integer", job("def f(): return 2 ** 20_000"), expect(value={"int": hex(2**20_000)})),
         ("NaN and infinity", job("def f(): return [float('nan'), -float('inf'), 1e300]"),
          expect(value=[{"float": "nan"}, {"float": "-inf"}, 1e300])),

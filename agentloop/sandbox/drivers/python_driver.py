@@ -285,8 +285,9 @@ def build(folder):
 
 
 def descriptor(variable):
-    """The descriptor of a pipe, which this variable tells; the program's own children do not inherit it."""
+    """The descriptor of a pipe, which this variable tells; the program's own children inherit neither."""
     fd = int(posix.environ.pop(variable))
+    posix.unsetenv(variable)
     posix.set_inheritable(fd, False)
     return fd
 
