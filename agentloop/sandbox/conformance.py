@@ -188,6 +188,7 @@ def f():
     got = queue.get(); child.join()
     return got
 """
+    writers = "import os\nout = os.fdopen(1, 'w')\nprint('a')\nout.write('b')"
     inherited = """
 import os, subprocess, sys
 def f():
@@ -221,6 +222,8 @@ def f():
         ("no main guard in a call", job("if __name__ == '__main__': 1/0\ndef f(): return 1"), expect(value=1)),
         ("200 KB on both streams", job(streams, stdio()), expect(bytes={"stdout": 200_000, "stderr": 200_000})),
         ("streams as an interpreter has them", job(STREAMS, stdio("a\r\nb\n")), expect(stdout=STREAMS_ARE, exit=0)),
+        ("two writers on one stream", job(writers, stdio()), expect(stdout="a\nb", exit=0)),
+        ("what C functions write", job("import ctypes\nctypes.CDLL(None).puts(b'c')", stdio()), expect(stdout="c\n")),
         ("bad bytes", job("import os\nos.write(1, b'a\\xff')", stdio()), expect(stdout="a\ufffd", encoding="replaced")),
         ("deep recursion", job(deep), expect(value=9000)),
         ("threads and children", job(workers), expect(value=[7, "6\n"])),
