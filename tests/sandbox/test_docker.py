@@ -99,6 +99,27 @@ def lanes(client: DockerClient, session: str) -> list[str]:
     return [str(lane.id) for lane in client.containers.list(all=True, filters=filters, sparse=True)]
 
 
+UNWAITED = """
+import os, signal, time
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+def f(x):
+    while True:
+        end, other = os.pipe()
+        if os.fork() == 0:
+            while time.process_time() < 0.3: pass
+            os._exit(0)
+        os.close(other)
+        os.read(end, 1)
+        os.close(end)
+"""
+
+
+async def test_children_whose_end_is_ignored_count_too(sandbox: DockerSandbox) -> None:
+    record = (await sandbox.execute(job(UNWAITED))).tests[0]
+    assert record["limit"] == "cpu"
+    assert 1 < record["cpu"] < 5  # of 60 that the wall limit gives
+
+
 async def test_a_started_sandbox_tells_its_environment_and_leaves_nothing(client: DockerClient) -> None:
     sandbox = DockerSandbox(RECIPE, lanes=2)
     try:
