@@ -182,7 +182,7 @@ class OwnUid:
         uid = judge.uids["checker" if role == "checker" else "program"]
         if uid is not None:
             first_to_go("self")
-            resource.setrlimit(resource.RLIMIT_NPROC, (limits["processes"],) * 2)
+            resource.setrlimit(*process_limit(limits["processes"]))
             os.setgroups([])
             os.setresgid(uid, uid, uid)
             os.setresuid(uid, uid, uid)
@@ -558,7 +558,7 @@ class Judge:
         uid = self.uids["program"]
         assert uid is not None
         gate, opened = os.pipe()
-        start = [*resource_limits(limits), (resource.RLIMIT_NPROC, (limits["processes"],) * 2)]
+        start = [*resource_limits(limits), process_limit(limits["processes"])]
         stack, (size, _) = stack_limit(limits)
         start.remove((stack, (size, size)))  # exec lays the stack out, and puts the limit back that it began with
         resource.setrlimit(stack, (size, resource.getrlimit(stack)[1]))
@@ -597,7 +597,7 @@ class Judge:
         assert self.forker
         pid, line = self.forker.fork()
         first_to_go(pid)
-        for number, value in [*resource_limits(limits), (resource.RLIMIT_NPROC, (limits["processes"],) * 2)]:
+        for number, value in [*resource_limits(limits), process_limit(limits["processes"])]:
             resource.prlimit(pid, number, value)
         uid = self.uids["checker" if role == "checker" else "program"]
         words = [cwd, str(uid), str(len(argv)), *argv]
@@ -914,11 +914,19 @@ def resource_limits(limits: dict[str, Any]) -> list[tuple[int, tuple[int, int]]]
     out = []
     for name, value in {**values, "FSIZE": limits["file_size"], "NOFILE": limits["open_files"]}.items():
         number = getattr(resource, f"RLIMIT_{name}")
-        most = resource.getrlimit(number)[1]
         # A second above for CPU: SIGXCPU, which says what it was, comes before the SIGKILL of the hard limit.
-        soft, hard = (each if most < 0 else min(each, most) for each in (value, value + (name == "CPU")))
-        out.append((number, (soft, hard)))
+        out.append((number, (at_most(number, value), at_most(number, value + (name == "CPU")))))
     return out
+
+
+def at_most(number: int, value: int) -> int:
+    """This value of a limit, or the judge's own hard limit where that is less."""
+    most = resource.getrlimit(number)[1]
+    return value if most < 0 else min(value, most)
+
+
+def process_limit(count: int) -> tuple[int, tuple[int, int]]:
+    return resource.RLIMIT_NPROC, (at_most(resource.RLIMIT_NPROC, count),) * 2
 
 
 def stack_limit(limits: dict[str, Any]) -> tuple[int, tuple[int, int]]:

@@ -171,8 +171,8 @@ class Nested:
 
     own_root = True
 
-    def __init__(self, filter_: bytes, seccomp: Any) -> None:
-        self.filter, self.seccomp = filter_, seccomp
+    def __init__(self, filter_: bytes, seccomp: Any, judge: Any) -> None:
+        self.filter, self.seccomp, self.judge = filter_, seccomp, judge
 
     @staticmethod
     def disk_full(cwd: str) -> bool:
@@ -182,8 +182,8 @@ class Nested:
         _libc.prctl(_DUMPABLE, 1, 0, 0, 0)  # else the files of /proc/self are not its own; no program sees it yet
         with open("/proc/self/oom_score_adj", "w") as file:  # first in line when memory runs out
             file.write("1000")
-        limit = limits["processes"] + 2  # the two that stand between the judge and the program
-        resource.setrlimit(resource.RLIMIT_NPROC, (limit, limit))
+        # With the two that stand between the judge and the program.
+        resource.setrlimit(*self.judge.process_limit(limits["processes"] + 2))
         unshare(NS["user"] | _NEW)
         map_ids(USER, 0, 0)
         readable, writable = judge.places(role)
@@ -252,7 +252,7 @@ def main(config: dict[str, Any]) -> None:
         seccomp.apply(filter_)  # on the judge too, and all that it starts
         confinement = judge.OwnUid()
     else:
-        confinement = Nested(filter_, seccomp)
+        confinement = Nested(filter_, seccomp, judge)
     judge.main({**config, "work": WORK}, confinement)
 
 
