@@ -206,6 +206,22 @@ def f():
 """
 
 
+PORT = """
+import socket
+def f():
+    try:
+        server = socket.socket()
+    except OSError:
+        return True
+    server.bind(("127.0.0.1", 8000))
+    server.listen()
+    client = socket.create_connection(("127.0.0.1", 8000))
+    server.accept()[0].close()  # who closes first keeps the port for a minute
+    client.close()
+    return True
+"""
+
+
 def killed_or_not_traced(execution: Execution) -> None:
     """Who makes its parent a tracer stops until that lets it go on: it is killed, or it may not."""
     record = execution.tests[0]
@@ -254,6 +270,7 @@ def cheats() -> list[Case]:
         ("makes its parent a tracer", job(TRACED), killed_or_not_traced),
         ("takes the names of the sweeper", job(NAMES, call("f"), call("f")), expect(value=True)),
         ("leaves files in flight", job(IN_FLIGHT, *[call("f")] * 8), expect(value=True)),
+        ("leaves a port in use", job(PORT, call("f"), call("f")), expect(value=True)),
         ("opens its own streams", job(own, stdio()), expect(stdout="a", stderr="b", exit=0)),
         ("bytes that are no text", job("import os\nos.write(1, bytes(range(128, 256)))", stdio()),
          expect(encoding="replaced", exit=0)),

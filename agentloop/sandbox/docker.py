@@ -235,6 +235,7 @@ class DockerSandbox:
             "stdin_open": True,
             "auto_remove": True,
             "network_mode": "none",
+            "sysctls": {"net.ipv4.tcp_max_tw_buckets": "0"},  # a port that was closed is free for the next program
             "read_only": True,
             "tmpfs": {"/work": f"{tmpfs},size={WORK},mode=0711", "/tmp": f"{tmpfs},size={TMP},mode=1777"},
             "shm_size": SHM,
