@@ -187,6 +187,41 @@ def f():
 """
 
 
+# Files that no process has any more, only sockets that are in flight in each other.
+IN_FLIGHT = """
+import os, socket
+def f():
+    files = []
+    for number in range(12):
+        files.append(os.open(str(number), os.O_RDWR | os.O_CREAT))
+        os.unlink(str(number))
+        if os.write(files[-1], bytes(5_000_000)) < 5_000_000:
+            return False
+    try:
+        one, other = socket.socketpair()
+        socket.send_fds(one, [b"x"], [one.fileno(), other.fileno(), *files])
+    except OSError:
+        pass
+    return True
+"""
+
+
+PORT = """
+import socket
+def f():
+    try:
+        server = socket.socket()
+    except OSError:
+        return True
+    server.bind(("127.0.0.1", 8000))
+    server.listen()
+    client = socket.create_connection(("127.0.0.1", 8000))
+    server.accept()[0].close()  # who closes first keeps the port for a minute
+    client.close()
+    return True
+"""
+
+
 def killed_or_not_traced(execution: Execution) -> None:
     """Who makes its parent a tracer stops until that lets it go on: it is killed, or it may not."""
     record = execution.tests[0]
@@ -234,6 +269,8 @@ def cheats() -> list[Case]:
         ("children of its parent", job(SIBLINGS, *[call("f")] * 8), expect(value=20)),
         ("makes its parent a tracer", job(TRACED), killed_or_not_traced),
         ("takes the names of the sweeper", job(NAMES, call("f"), call("f")), expect(value=True)),
+        ("leaves files in flight", job(IN_FLIGHT, *[call("f")] * 8), expect(value=True)),
+        ("leaves a port in use", job(PORT, call("f"), call("f")), expect(value=True)),
         ("opens its own streams", job(own, stdio()), expect(stdout="a", stderr="b", exit=0)),
         ("bytes that are no text", job("import os\nos.write(1, bytes(range(128, 256)))", stdio()),
          expect(encoding="replaced", exit=0)),

@@ -188,6 +188,14 @@ def f():
     got = queue.get(); child.join()
     return got
 """
+    writers = "import os\nout = os.fdopen(1, 'w')\nprint('a')\nout.write('b')"
+    inherited = """
+import os, subprocess, sys
+def f():
+    names = "import os; print(*sorted(os.environ))"
+    child = subprocess.run([sys.executable, "-S", "-c", names], capture_output=True, text=True)
+    return child.stdout.split() == sorted(os.environ)
+"""
     loop = "import asyncio\nasync def g(): await asyncio.sleep(0.01); return 5\ndef f(): return asyncio.run(g())"
     always = "class A:\n    __eq__ = lambda a, b: True\n    __hash__ = lambda a: 1\ndef f(): return A()"
     sly = (
@@ -214,6 +222,8 @@ def f():
         ("no main guard in a call", job("if __name__ == '__main__': 1/0\ndef f(): return 1"), expect(value=1)),
         ("200 KB on both streams", job(streams, stdio()), expect(bytes={"stdout": 200_000, "stderr": 200_000})),
         ("streams as an interpreter has them", job(STREAMS, stdio("a\r\nb\n")), expect(stdout=STREAMS_ARE, exit=0)),
+        ("two writers on one stream", job(writers, stdio()), expect(stdout="a\nb", exit=0)),
+        ("what C functions write", job("import ctypes\nctypes.CDLL(None).puts(b'c')", stdio()), expect(stdout="c\n")),
         ("bad bytes", job("import os\nos.write(1, b'a\\xff')", stdio()), expect(stdout="a\ufffd", encoding="replaced")),
         ("deep recursion", job(deep), expect(value=9000)),
         ("threads and children", job(workers), expect(value=[7, "6\n"])),
@@ -223,6 +233,7 @@ def f():
         ("fresh directory for each test", job(marks, call("f"), call("f")), expect(value=[])),
         ("an empty environment", job("import os\ndef f(): return 'PATH' in os.environ and len(os.environ) < 20"),
          expect(value=True)),
+        ("the same environment for children", job(inherited), expect(value=True)),
         ("huge integer", job("def f(): return 2 ** 20_000"), expect(value={"int": hex(2**20_000)})),
         ("NaN and infinity", job("def f(): return [float('nan'), -float('inf'), 1e300]"),
          expect(value=[{"float": "nan"}, {"float": "-inf"}, 1e300])),

@@ -185,12 +185,15 @@ class DockerSandbox:
 
     async def _back(self) -> bool:
         """Whether an engine that did not answer does so again; False at once for one that answers."""
-        for second in range(RESTART):
-            if await self._call(engine.answers, self._engine()):
-                return second > 0
-            if second == 0:
-                self.progress(f"docker: the engine does not answer; waiting for it up to {RESTART} seconds")
-            await asyncio.sleep(1)
+        waited = False
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(RESTART):  # one that takes the question and says nothing is not asked for longer
+                while not await self._call(engine.answers, self._engine()):
+                    if not waited:
+                        self.progress(f"docker: the engine does not answer; waiting for it up to {RESTART} seconds")
+                    waited = True
+                    await asyncio.sleep(1)
+                return waited
         return False
 
     def _launch(self, uids: Uids, pool: str) -> tuple[str, socket.socket]:
@@ -232,6 +235,7 @@ class DockerSandbox:
             "stdin_open": True,
             "auto_remove": True,
             "network_mode": "none",
+            "sysctls": {"net.ipv4.tcp_max_tw_buckets": "0"},  # a port that was closed is free for the next program
             "read_only": True,
             "tmpfs": {"/work": f"{tmpfs},size={WORK},mode=0711", "/tmp": f"{tmpfs},size={TMP},mode=1777"},
             "shm_size": SHM,

@@ -74,6 +74,10 @@ PAGE, TICK = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
 STACK = 256 * 2**20
 SAMPLE = 0.02
 """Seconds between two looks at the processes of a running test."""
+SLACK = 8 * 2**20
+"""Bytes that the kernel's figures of a process's memory may be off by, and that one touches before it is another."""
+UNWAITED = 0.25
+"""CPU seconds that a cgroup must count beyond what the processes tell before it is believed: a forker's are in it."""
 PR_SET_PDEATHSIG, PR_GET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 2, 4, 36, 38
 # fmt: off
 ENVIRONMENT = {
@@ -123,8 +127,9 @@ class Stream:
 class Process:
     """A started program or checker, and what is known of it and its children."""
 
-    def __init__(self, pid: int, report: int | None, streams: dict[str, Stream]) -> None:
+    def __init__(self, pid: int, report: int | None, streams: dict[str, Stream], floor: int, memory: int) -> None:
         self.pid, self.report, self.streams = pid, report, streams
+        self.floor, self.memory = floor, memory
         self.started, self.ended = time.monotonic(), 0.0
         self.status: int | None = None
         self.limit: str | None = None
@@ -133,6 +138,11 @@ class Process:
 
     def over(self, limit: str) -> None:
         self.limit = self.limit or limit
+
+    def peaked(self, peak: int) -> None:
+        """Note the kernel's word on a peak. It counts in the judge's own memory, of which the process began as a copy:
+        so much alone is no word on the process, and breaks no limit."""
+        self.peak = max(self.peak, peak if peak > self.floor else min(peak, self.memory))
 
     def record(self, mechanism: str) -> dict[str, Any]:
         status = None if self.limit else self.status
@@ -172,7 +182,7 @@ class OwnUid:
         uid = judge.uids["checker" if role == "checker" else "program"]
         if uid is not None:
             first_to_go("self")
-            resource.setrlimit(resource.RLIMIT_NPROC, (limits["processes"],) * 2)
+            resource.setrlimit(*process_limit(limits["processes"]))
             os.setgroups([])
             os.setresgid(uid, uid, uid)
             os.setresuid(uid, uid, uid)
@@ -252,7 +262,8 @@ class Judge:
         self.checker: Process | None = None
         self.forker: Forker | None = None
         self.gates, self.heir = False, 0
-        self.foreign, self.base = set(), 0  # type: set[int], int
+        self.own_network = os.path.exists("/proc/net/unix") and unix_sockets() == 0
+        self.foreign, self.base, self.clock = set(), 0, 0.0  # type: set[int], int, float
         self.input, self.jobs = bytearray(), []  # type: tuple[bytearray, list[bytearray]]
         self.selector = selectors.DefaultSelector()
 
@@ -432,6 +443,7 @@ class Judge:
     def run(self, role: str, test: dict[str, Any], limits: dict[str, Any], cwd: str) -> tuple[Any, Any]:
         """Run a program, with its checker beside it if it has one, to the end; none of their processes is left."""
         spec, ours, passed = test.get("checker"), [], {}  # type: tuple[Any, list[int], dict[str, int]]
+        self.clock = self.lane_cpu()
         try:
             if spec:
                 ours = [*os.pipe(), *os.pipe()]
@@ -453,10 +465,15 @@ class Judge:
         if not ended:
             raise Unable("processes that cannot be killed")
         if not self.confinement.own_root:
+            if self.own_network and unix_sockets() > bool(self.forker):  # that one's door
+                collect_sockets()
+                if unix_sockets() > bool(self.forker):
+                    raise Unable("sockets left")
             for path in self.scratch:
                 empty(path)
         if self.cgroup and self.cgroup.killed():
             program.over("memory")
+        self.count_unwaited(*running)
         for process in running:
             if process.cpu > limits["cpu"]:
                 process.over("cpu")
@@ -494,8 +511,9 @@ class Judge:
             names = (*["AGENTLOOP_CHANNEL"][: len(ends) - 3], *passed)
             env.update({name: str(3 + n) for n, name in enumerate(names)})
             report = os.pipe() if self.confinement.own_root else report
+            floor = 0 if key == "forked" else own_peak() + SLACK
             pid, failure = launch(role, argv, env, [*ends, *passed.values()], limits, cwd, report[1])
-            process = Process(pid, report[0], streams)
+            process = Process(pid, report[0], streams, floor, limits["memory"])
         finally:
             close([*ends, *([report[1]] if report[1] else [])])
         for stream in streams.values():
@@ -545,7 +563,7 @@ class Judge:
         uid = self.uids["program"]
         assert uid is not None
         gate, opened = os.pipe()
-        start = [*resource_limits(limits), (resource.RLIMIT_NPROC, (limits["processes"],) * 2)]
+        start = [*resource_limits(limits), process_limit(limits["processes"])]
         stack, (size, _) = stack_limit(limits)
         start.remove((stack, (size, size)))  # exec lays the stack out, and puts the limit back that it began with
         resource.setrlimit(stack, (size, resource.getrlimit(stack)[1]))
@@ -584,7 +602,7 @@ class Judge:
         assert self.forker
         pid, line = self.forker.fork()
         first_to_go(pid)
-        for number, value in [*resource_limits(limits), (resource.RLIMIT_NPROC, (limits["processes"],) * 2)]:
+        for number, value in [*resource_limits(limits), process_limit(limits["processes"])]:
             resource.prlimit(pid, number, value)
         uid = self.uids["checker" if role == "checker" else "program"]
         words = [cwd, str(uid), str(len(argv)), *argv]
@@ -615,7 +633,19 @@ class Judge:
                     self.kill(process)
                     deadline = min(deadline, time.monotonic() + 2)  # a checker whose program is gone soon ends
 
+    def lane_cpu(self) -> float:
+        """CPU seconds of all in the lane but the judge, where a cgroup counts them."""
+        return self.cgroup.cpu() - time.process_time() if self.cgroup else 0.0
+
+    def count_unwaited(self, program: Process, checker: Process | None = None) -> None:
+        """Add what only the cgroup counts: CPU time of children whose ends the program ignores, so that none waits."""
+        cpu = self.lane_cpu() - self.clock - (checker.cpu if checker else 0.0)
+        if cpu > program.cpu + UNWAITED:
+            program.cpu = cpu
+
     def sample(self, limits: dict[str, Any]) -> None:
+        if self.program:
+            self.count_unwaited(self.program, self.checker)
         for process in (self.program, self.checker):
             rows = self.tree(process) if process else {}
             if not process or not rows:
@@ -692,7 +722,7 @@ class Judge:
         if process:
             process.reaped += cpu
             process.cpu = max(process.cpu, process.reaped)
-            process.peak = max(process.peak, peak * 1024)
+            process.peaked(peak * 1024)
             if pid == process.pid:
                 process.status, process.ended = status, time.monotonic()
 
@@ -749,6 +779,16 @@ def own_share(item: tuple[int, tuple[int, float, int]]) -> int:
     return item[1][2]
 
 
+def own_peak() -> int:
+    """The judge's own peak of memory in bytes, set back to what it has just now where the kernel does that."""
+    with contextlib.suppress(OSError):
+        fd = os.open("/proc/self/clear_refs", os.O_WRONLY)
+        os.write(fd, b"5")
+        os.close(fd)
+    with open("/proc/self/status", "rb") as file:
+        return int(file.read().partition(b"\nVmHWM:")[2].split(None, 1)[0]) * 1024
+
+
 class Cgroup:
     """The figures of the cgroup that holds the lane alone, version 1 or 2."""
 
@@ -757,16 +797,24 @@ class Cgroup:
         base, tasks = "/sys/fs/cgroup/memory/memory." if old else "/sys/fs/cgroup/memory.", "pids/" if old else ""
         self.usage, self.used_key = os.open(f"{base}stat", os.O_RDONLY), b"total_rss" if old else b"anon"
         self.events = os.open(base + ("oom_control" if old else "events"), os.O_RDONLY)
-        try:
-            self.tasks: int | None = os.open(f"/sys/fs/cgroup/{tasks}pids.current", os.O_RDONLY)
-        except OSError:  # an engine without that controller
-            self.tasks = None
+        self.tasks, self.clock = (
+            os.open(path, os.O_RDONLY) if os.path.exists(path) else None  # an engine without that controller
+            for path in (
+                f"/sys/fs/cgroup/{tasks}pids.current",
+                f"/sys/fs/cgroup/{'cpuacct/cpuacct.usage' if old else 'cpu.stat'}",
+            )
+        )
         self.kills = 0
         self.killed()
 
     def used(self) -> int:
         """Bytes of memory that belong to processes."""
         return figure(os.pread(self.usage, 8192, 0), self.used_key)
+
+    def cpu(self) -> float:
+        """CPU seconds of all that ever was in it; 0 where that is not counted."""
+        text = os.pread(self.clock, 4096, 0) if self.clock is not None else b"0"
+        return figure(text, b"usage_usec") / 1e6 if b" " in text else int(text) / 1e9
 
     def killed(self) -> bool:
         """Whether the kernel has killed for memory since this was last asked."""
@@ -776,6 +824,32 @@ class Cgroup:
     def alone(self, count: int) -> bool:
         """Whether it is known that there are no more than so many tasks (zombies are some)."""
         return self.tasks is not None and int(os.pread(self.tasks, 32, 0)) <= count
+
+
+def unix_sockets() -> int:
+    """How many there are in the judge's network namespace."""
+    with open("/proc/net/unix", "rb") as file:
+        return file.read().count(b"\n") - 1
+
+
+def collect_sockets() -> None:
+    """Have the kernel free sockets in flight that hold but each other and files, whose space a later program lacks.
+
+    It looks for them when a socket is closed and frees them in a moment, of which only such files tell: a pipe's end is
+    put among them. That the second is freed says that all are which were freed with the first. At most 5 seconds each.
+    """
+    for _ in range(2):
+        freed, end = os.pipe()
+        one, other = socket.socketpair()
+        socket.send_fds(one, [b"x"], [one.fileno(), other.fileno(), end])
+        one.close()
+        other.close()
+        os.close(end)
+        until = time.monotonic() + 5
+        while not select.select([freed], [], [], 0.002)[0] and time.monotonic() < until:
+            for each in socket.socketpair():
+                each.close()
+        os.close(freed)
 
 
 def figure(text: bytes, key: bytes) -> int:
@@ -871,11 +945,19 @@ def resource_limits(limits: dict[str, Any]) -> list[tuple[int, tuple[int, int]]]
     out = []
     for name, value in {**values, "FSIZE": limits["file_size"], "NOFILE": limits["open_files"]}.items():
         number = getattr(resource, f"RLIMIT_{name}")
-        most = resource.getrlimit(number)[1]
         # A second above for CPU: SIGXCPU, which says what it was, comes before the SIGKILL of the hard limit.
-        soft, hard = (each if most < 0 else min(each, most) for each in (value, value + (name == "CPU")))
-        out.append((number, (soft, hard)))
+        out.append((number, (at_most(number, value), at_most(number, value + (name == "CPU")))))
     return out
+
+
+def at_most(number: int, value: int) -> int:
+    """This value of a limit, or the judge's own hard limit where that is less."""
+    most = resource.getrlimit(number)[1]
+    return value if most < 0 else min(value, most)
+
+
+def process_limit(count: int) -> tuple[int, tuple[int, int]]:
+    return resource.RLIMIT_NPROC, (at_most(resource.RLIMIT_NPROC, count),) * 2
 
 
 def stack_limit(limits: dict[str, Any]) -> tuple[int, tuple[int, int]]:

@@ -73,7 +73,9 @@ def map_ids(inside: int, uid: int, gid: int) -> None:
 
 
 def loopback() -> None:
-    """Switch on the network namespace's own loopback, the only network there is."""
+    """Switch on the network namespace's own loopback, the only network; a port is free once its program has ended."""
+    with contextlib.suppress(OSError), open("/proc/sys/net/ipv4/tcp_max_tw_buckets", "w") as file:
+        file.write("0")
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         fcntl.ioctl(control, 0x8914, struct.pack("16sH14x", b"lo", 1))
 
@@ -171,8 +173,8 @@ class Nested:
 
     own_root = True
 
-    def __init__(self, filter_: bytes, seccomp: Any) -> None:
-        self.filter, self.seccomp = filter_, seccomp
+    def __init__(self, filter_: bytes, seccomp: Any, judge: Any) -> None:
+        self.filter, self.seccomp, self.judge = filter_, seccomp, judge
 
     @staticmethod
     def disk_full(cwd: str) -> bool:
@@ -182,8 +184,8 @@ class Nested:
         _libc.prctl(_DUMPABLE, 1, 0, 0, 0)  # else the files of /proc/self are not its own; no program sees it yet
         with open("/proc/self/oom_score_adj", "w") as file:  # first in line when memory runs out
             file.write("1000")
-        limit = limits["processes"] + 2  # the two that stand between the judge and the program
-        resource.setrlimit(resource.RLIMIT_NPROC, (limit, limit))
+        # With the two that stand between the judge and the program.
+        resource.setrlimit(*self.judge.process_limit(limits["processes"] + 2))
         unshare(NS["user"] | _NEW)
         map_ids(USER, 0, 0)
         readable, writable = judge.places(role)
@@ -252,7 +254,7 @@ def main(config: dict[str, Any]) -> None:
         seccomp.apply(filter_)  # on the judge too, and all that it starts
         confinement = judge.OwnUid()
     else:
-        confinement = Nested(filter_, seccomp)
+        confinement = Nested(filter_, seccomp, judge)
     judge.main({**config, "work": WORK}, confinement)
 
 

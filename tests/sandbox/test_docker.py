@@ -99,6 +99,27 @@ def lanes(client: DockerClient, session: str) -> list[str]:
     return [str(lane.id) for lane in client.containers.list(all=True, filters=filters, sparse=True)]
 
 
+UNWAITED = """
+import os, signal, time
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+def f(x):
+    while True:
+        end, other = os.pipe()
+        if os.fork() == 0:
+            while time.process_time() < 0.3: pass
+            os._exit(0)
+        os.close(other)
+        os.read(end, 1)
+        os.close(end)
+"""
+
+
+async def test_children_whose_end_is_ignored_count_too(sandbox: DockerSandbox) -> None:
+    record = (await sandbox.execute(job(UNWAITED))).tests[0]
+    assert record["limit"] == "cpu"
+    assert 1 < record["cpu"] < 5  # of 60 that the wall limit gives
+
+
 async def test_a_started_sandbox_tells_its_environment_and_leaves_nothing(client: DockerClient) -> None:
     sandbox = DockerSandbox(RECIPE, lanes=2)
     try:
@@ -290,16 +311,48 @@ async def test_an_engine_that_comes_back_is_waited_for(
     gc.collect()
 
 
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+async def test_an_engine_that_takes_questions_and_says_nothing_is_not_waited_for_longer(
+    client: DockerClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    relay = Relay(os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock").removeprefix("unix://"))
+    await relay.open(tmp_path / "relay.sock")
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/relay.sock")
+    monkeypatch.setattr("agentloop.sandbox.docker.RESTART", 2)
+    sandbox = DockerSandbox(RECIPE, lanes=1)
+    try:
+        await sandbox.start()
+        assert sandbox._client is not None
+        sandbox._client.api.timeout = 2  # each of its questions takes as long as there is in all
+        relay.cut()
+        relay.silent = True
+        await relay.open(tmp_path / "relay.sock")
+        with pytest.raises(SandboxError, match="cannot start a lane"):
+            await sandbox.execute(job(DOUBLE))
+        assert sum(b"/_ping" in question for question in relay.questions) == 1
+    finally:
+        await sandbox.close()
+        relay.cut()
+    await gone(client, sandbox.session)
+    del sandbox
+    gc.collect()
+
+
 class Relay:
     """A way to the engine that can be cut: a client sees then what an engine that goes down shows it."""
 
     def __init__(self, target: str) -> None:
         self.target, self.ends = target, list[asyncio.StreamWriter]()
+        self.silent, self.questions = False, list[bytes]()
 
     async def open(self, path: Path) -> None:
         self.server = await asyncio.start_unix_server(self.join, path)
 
     async def join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.silent:
+            self.ends.append(writer)
+            self.questions.append(await reader.readline())
+            return
         far_reader, far_writer = await asyncio.open_unix_connection(self.target)
         self.ends += [writer, far_writer]
         await asyncio.gather(self.copy(reader, far_writer), self.copy(far_reader, writer), return_exceptions=True)

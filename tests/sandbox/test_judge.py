@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -102,6 +104,32 @@ async def test_what_it_cannot_do_is_a_fault(process: asyncio.subprocess.Process,
     _, fault, *rest = await ask(process, line, wire("good"))
     assert words in fault["fault"]
     assert rest[-1] == {"job": "good", "end": {"clean": True, "why": ""}}
+
+
+@pytest.mark.parametrize("gated", [True, False])
+async def test_memory_that_the_judge_takes_for_a_big_job_is_no_programs(
+    process: asyncio.subprocess.Process, gated: bool
+) -> None:
+    limits = {**LIMITS, "memory": 2**26}
+    test = {"id": "t", "argv": ["/bin/sh", "-c", "exit 0"], "stdin": "", "channel": False, "gated": gated}
+    big = wire("big", limits=limits, tests=[{**test, "stdin": "x" * 10_000_000} for _ in range(8)])
+    _, *records = await ask(process, big, wire("small", limits=limits, tests=[test]))
+    tested = [record for record in records if "test" in record]
+    assert [(record["exit"], record["limit"]) for record in tested] == [(0, None)] * 9
+    assert tested[-1]["memory"] < 2**25  # the judge has given back what the big one took
+
+
+@pytest.mark.skipif(not local.owns_uids(), reason="of an ordinary user's processes all others count")
+@pytest.mark.parametrize("gated", [True, False])
+async def test_programs_get_no_more_processes_than_the_judge_may_have(
+    process: asyncio.subprocess.Process, gated: bool
+) -> None:
+    await ask(process, wire())
+    (judge,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    resource.prlimit(int(judge), resource.RLIMIT_NPROC, (18, 18))  # of 20 that the job asks for
+    test = {"id": "t", "argv": ["/bin/grep", "processes", "/proc/self/limits"], "stdin": "", "gated": gated}
+    record, _ = await ask(process, wire(tests=[test]))
+    assert record["stdout"].split() == ["Max", "processes", "18", "18", "processes"]
 
 
 async def test_stdin_may_close_in_the_middle_of_a_job(process: asyncio.subprocess.Process) -> None:

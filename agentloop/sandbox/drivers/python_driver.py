@@ -285,8 +285,9 @@ def build(folder):
 
 
 def descriptor(variable):
-    """The descriptor of a pipe, which this variable tells; the program's own children do not inherit it."""
+    """The descriptor of a pipe, which this variable tells; the program's own children inherit neither."""
     fd = int(posix.environ.pop(variable))
+    posix.unsetenv(variable)
     posix.set_inheritable(fd, False)
     return fd
 
@@ -301,7 +302,8 @@ def leave(code):
     """End the process as `sys.exit(code)` would, but without taking apart, one by one, the modules of the start-up.
 
     That costs a third of a short program's time. In the interpreter's order: threads are waited for, exit functions
-    are called, what the program made is deleted (files it did not close are written), the streams are flushed.
+    are called, the streams are flushed, what the program made is deleted (files it did not close are written, and one
+    of them may have the descriptor of a stream), the streams are flushed again.
     """
     status = code & 0xFF if isinstance(code, int) else int(code is not None)
     try:
@@ -312,15 +314,28 @@ def leave(code):
     except BaseException:
         pass  # as there: what fails at the end is not the program's status
     atexit._run_exitfuncs()
+    good = flushed()
     sys.modules.pop("__main__", None)
     gc.collect()
+    if not (flushed() and good):
+        status = 120  # its status when what was written cannot be
+    try:
+        if "ctypes" in sys.modules:  # what C functions wrote is in a buffer of C's own
+            sys.modules["ctypes"].CDLL(None).fflush(None)
+    finally:
+        posix._exit(status)
+
+
+def flushed():
+    """Whether all that was written to the standard streams could be passed on."""
+    good = True
     for file in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
         try:
             if file and not getattr(file, "closed", False):
                 file.flush()
         except BaseException:
-            status = 120  # its status when what was written cannot be
-    posix._exit(status)
+            good = False
+    return good
 
 
 def main(mode, folder, name=""):
