@@ -76,6 +76,8 @@ SAMPLE = 0.02
 """Seconds between two looks at the processes of a running test."""
 SLACK = 8 * 2**20
 """Bytes that the kernel's figures of a process's memory may be off by, and that one touches before it is another."""
+BIG = 32 * 2**20
+"""Bytes that a judge has only while a job is big."""
 UNWAITED = 0.25
 """CPU seconds that a cgroup must count beyond what the processes tell before it is believed: a forker's are in it."""
 PR_SET_PDEATHSIG, PR_GET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 2, 4, 36, 38
@@ -262,7 +264,8 @@ class Judge:
         self.checker: Process | None = None
         self.forker: Forker | None = None
         self.gates, self.heir = False, 0
-        self.own_network = os.path.exists("/proc/net/unix") and unix_sockets() == 0
+        self.sockets = os.open("/proc/net/unix", os.O_RDONLY) if os.path.exists("/proc/net/unix") else None
+        self.own_network = self.unix_sockets() == 0
         self.foreign, self.base, self.clock = set(), 0, 0.0  # type: set[int], int, float
         self.input, self.jobs = bytearray(), []  # type: tuple[bytearray, list[bytearray]]
         self.selector = selectors.DefaultSelector()
@@ -465,9 +468,9 @@ class Judge:
         if not ended:
             raise Unable("processes that cannot be killed")
         if not self.confinement.own_root:
-            if self.own_network and unix_sockets() > bool(self.forker):  # that one's door
+            if self.own_network and self.unix_sockets() > bool(self.forker):  # that one's door
                 collect_sockets()
-                if unix_sockets() > bool(self.forker):
+                if self.unix_sockets() > bool(self.forker):
                     raise Unable("sockets left")
             for path in self.scratch:
                 empty(path)
@@ -633,6 +636,10 @@ class Judge:
                     self.kill(process)
                     deadline = min(deadline, time.monotonic() + 2)  # a checker whose program is gone soon ends
 
+    def unix_sockets(self) -> int:
+        """How many there are in the judge's network namespace; -1 where nothing tells."""
+        return os.pread(self.sockets, 1 << 20, 0).count(b"\n") - 1 if self.sockets is not None else -1
+
     def lane_cpu(self) -> float:
         """CPU seconds of all in the lane but the judge, where a cgroup counts them."""
         return self.cgroup.cpu() - time.process_time() if self.cgroup else 0.0
@@ -780,13 +787,17 @@ def own_share(item: tuple[int, tuple[int, float, int]]) -> int:
 
 
 def own_peak() -> int:
-    """The judge's own peak of memory in bytes, set back to what it has just now where the kernel does that."""
-    with contextlib.suppress(OSError):
-        fd = os.open("/proc/self/clear_refs", os.O_WRONLY)
-        os.write(fd, b"5")
-        os.close(fd)
-    with open("/proc/self/status", "rb") as file:
-        return int(file.read().partition(b"\nVmHWM:")[2].split(None, 1)[0]) * 1024
+    """The judge's own peak of memory in bytes; a big one is first set back to what it has now."""
+    if own_usage() > BIG:
+        with contextlib.suppress(OSError):
+            fd = os.open("/proc/self/clear_refs", os.O_WRONLY)
+            os.write(fd, b"5")
+            os.close(fd)
+    return own_usage()
+
+
+def own_usage() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 class Cgroup:
@@ -824,12 +835,6 @@ class Cgroup:
     def alone(self, count: int) -> bool:
         """Whether it is known that there are no more than so many tasks (zombies are some)."""
         return self.tasks is not None and int(os.pread(self.tasks, 32, 0)) <= count
-
-
-def unix_sockets() -> int:
-    """How many there are in the judge's network namespace."""
-    with open("/proc/net/unix", "rb") as file:
-        return file.read().count(b"\n") - 1
 
 
 def collect_sockets() -> None:
