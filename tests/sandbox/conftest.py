@@ -24,8 +24,10 @@ def readable_copy() -> Iterator[Path]:
     """A copy of the package that every user may read, wherever the checkout stands."""
     with tempfile.TemporaryDirectory(prefix="agentloop-test-") as folder:
         Path(folder).chmod(0o755)
-        for name in ("agentloop", "tests/sandbox"):
-            shutil.copytree(ROOT / name, Path(folder) / name, ignore=shutil.ignore_patterns("__pycache__"))
+        # The profiles where an installed package has them.
+        places = {"agentloop": "", "tests/sandbox": "", "sandboxes": "agentloop/_catalog/sandboxes"}
+        for name, place in places.items():
+            shutil.copytree(ROOT / name, Path(folder, place or name), ignore=shutil.ignore_patterns("__pycache__"))
         yield Path(folder)
 
 
