@@ -51,6 +51,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import functools
 import json
 import os
 import resource
@@ -217,7 +218,7 @@ class Forker:
                 for number, fd in enumerate((streams[0], streams[2], streams[2], end, tell)):
                     os.dup2(fd, number)
                 resource.setrlimit(*self.stack)
-                os.execve(argv[0], [*argv, f"{folder}/door"], ENVIRONMENT)
+                os.execve(argv[0], [*argv, f"{folder}/door"], {**ENVIRONMENT, "LD_BIND_NOW": "1"})
             finally:
                 os._exit(127)
         close([end, tell, *streams])
@@ -292,7 +293,7 @@ class Judge:
         for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):  # handlers, unlike "ignore", end with exec
             signal.signal(number, lambda *_: None)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-        self.selector.register(woken, selectors.EVENT_READ, lambda: os.read(woken, 4096))
+        self.selector.register(woken, selectors.EVENT_READ, lambda: os.read(woken, 4096) and self.reap())
         self.selector.register(0, selectors.EVENT_READ, self.read_input)
         hello = {"protocol": PROTOCOL, "python": sys.version.split()[0], "uid": os.getuid()}
         try:
@@ -321,9 +322,7 @@ class Judge:
             self.jobs += lines
 
     def say(self, record: dict[str, Any]) -> None:
-        data = json.dumps(record).encode() + b"\n"
-        while data:
-            data = data[os.write(self.output, data) :]
+        write(self.output, json.dumps(record).encode() + b"\n")
 
     # -- one job ---------------------------------------------------------------------------------------------------
 
@@ -501,8 +500,7 @@ class Judge:
         env = {**ENVIRONMENT, "HOME": cwd, "AGENTLOOP_CAP": str(limits["output"])}
         ends, streams, report = [os.memfd_create("stdin")], {}, (None, None)  # type: list[int], dict[str, Stream], Any
         try:
-            with open(ends[0], "wb", closefd=False) as file:
-                file.write(spec.get("stdin", "").encode(errors="surrogatepass"))
+            write(ends[0], spec.get("stdin", "").encode(errors="surrogatepass"))
             os.lseek(ends[0], 0, os.SEEK_SET)
             for name in ("stdout", "stderr", "channel")[: 3 if spec.get("channel") else 2]:
                 fd, end = os.pipe()
@@ -624,8 +622,7 @@ class Judge:
         leader = self.checker or program
         deadline, sample = leader.started + limits["wall"], leader.started + SAMPLE
         while leader.status is None or (program.status is None and time.monotonic() < leader.ended + 1):
-            self.turn(max(0.0, min(deadline, sample) - time.monotonic()))
-            self.reap()
+            self.turn(max(0.0, min(deadline, sample) - time.monotonic()))  # a child's end is among what it waits for
             if time.monotonic() >= sample:
                 self.sample(limits)
                 sample = time.monotonic() + SAMPLE
@@ -637,8 +634,8 @@ class Judge:
                     deadline = min(deadline, time.monotonic() + 2)  # a checker whose program is gone soon ends
 
     def unix_sockets(self) -> int:
-        """How many there are in the judge's network namespace; -1 where nothing tells."""
-        return os.pread(self.sockets, 1 << 20, 0).count(b"\n") - 1 if self.sockets is not None else -1
+        """How many there are in the judge's network namespace, as far as a page shows; -1 where nothing tells."""
+        return os.pread(self.sockets, PAGE, 0).count(b"\n") - 1 if self.sockets is not None else -1
 
     def lane_cpu(self) -> float:
         """CPU seconds of all in the lane but the judge, where a cgroup counts them."""
@@ -939,6 +936,11 @@ def first_to_go(pid: int | str) -> None:
     os.close(fd)
 
 
+def write(fd: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(fd, data) :]
+
+
 def close(fds: list[int]) -> None:
     for fd in fds:
         os.close(fd)
@@ -955,8 +957,9 @@ def resource_limits(limits: dict[str, Any]) -> list[tuple[int, tuple[int, int]]]
     return out
 
 
+@functools.cache
 def at_most(number: int, value: int) -> int:
-    """This value of a limit, or the judge's own hard limit where that is less."""
+    """This value of a limit, or the judge's own hard limit (as it is once jobs are run) where that is less."""
     most = resource.getrlimit(number)[1]
     return value if most < 0 else min(value, most)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import json
 import os
@@ -22,7 +23,11 @@ from agentloop.sandbox.pool import take_uids
 from agentloop.types import Execution, Job, Limits, Test
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give programs a uid of their own")
-PROGRAM = "import os, sys\ndef f(x):\n    print(x, file=sys.stderr)\n    return [x, os.getuid(), sys.argv]\n"
+PROGRAM = """import os, sys
+def f(x):
+    print(x, file=sys.stderr)
+    return [x, os.getuid(), sys.argv, sorted(os.environ)]
+"""
 
 
 @pytest.fixture
@@ -68,7 +73,10 @@ def forkers(lane: Lane) -> list[int]:
 
 
 def _words(pid: int) -> list[bytes]:
-    return Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+    """Its command line; one that has just ended has none."""
+    with contextlib.suppress(OSError):
+        return [b"", *Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")]
+    return [b"", b""]
 
 
 def plain(record: dict[str, Any]) -> dict[str, Any]:

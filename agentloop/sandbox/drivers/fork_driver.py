@@ -12,6 +12,8 @@ import sys
 
 FAR = 32
 """A descriptor's number above those that a program is given."""
+KEPT: list[object] = []
+"""Modules that a fork has no more: to take them apart would cost it more than most else that it does."""
 REPORT = 64
 """Bytes of a report."""
 
@@ -24,8 +26,11 @@ def stand_ready(door):
     import _ctypes
     import _socket
 
+    posix.environ.pop(b"LD_BIND_NOW", None)  # for itself alone: a fork would else look up each C function that it calls
+    posix.unsetenv("LD_BIND_NOW")
     prctl = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")
-    compile("", "", "exec")  # a process's first use of it costs more than most programs do
+    compile("", "", "exec")  # a process's first use costs more than most programs do, and so
+    _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET).close()  # does this
     gc.freeze()  # collections in a fork need not look at (and so copy) what all forks share
     while posix.read(3, 1):
         leave_none()
@@ -90,7 +95,7 @@ def become(line, dumpable):
         posix.environ[name] = value
         posix.putenv(name, value)
     for name in ("_socket", "_ctypes", "gc", "resource"):
-        sys.modules.pop(name, None)
+        KEPT.append(sys.modules.pop(name, None))
     line.close()
     return words[: int(count)]
 
