@@ -102,7 +102,7 @@ class Tally:
         if self.faults:
             parts.append(counted(self.faults, "faults"))
         new = f" of {self.done} new" if self.reused else ""  # what was done before is not among the outcomes
-        if self.done:
+        if self.visible:
             seen = ", ".join(f"{outcome or 'no suite'} {count}" for outcome, count in self.visible.most_common())
             parts.append(f"{self.suite} suite{new}: {seen}")
         if graded := self.hidden.total() - self.hidden[""]:
@@ -149,7 +149,7 @@ class Plain:
             self._say(f"{total}{before}")
         elif self._tally.shows(kind, data):
             self._say(fault_line(data))
-        elif kind in ("done", "judged", "spent") and self._due():
+        elif kind in ("done", "judged", "replayed", "spent") and self._due():
             self._say(self._tally.line())
             self._said, self._at = self._tally.done, time.monotonic()
 

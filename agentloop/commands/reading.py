@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from agentloop.progress import Observer
     from agentloop.replay import Replayed
 
 RUN = typer.Argument(..., metavar="DIR", help="A run directory.", show_default=False)
@@ -122,6 +123,7 @@ def replay(
     out: Annotated[Path | None, typer.Option(help="Drive the journal through a new run directory.")] = None,
     sandbox: str = typer.Option("auto", help="With --execute: where the programs run."),
     jobs: int = typer.Option(2, min=1, help="With --execute: programs that run at once."),
+    quiet: bool = typer.Option(False, "--quiet", help="No progress."),
 ) -> None:
     """Drive a run again from its journal and compare.
 
@@ -130,6 +132,8 @@ def replay(
     """
     import asyncio
 
+    from agentloop.progress import watch
+
     if out is not None:
         if execute:
             from agentloop.errors import UserError
@@ -137,34 +141,34 @@ def replay(
             raise UserError("give --out or --execute: a new run takes the journal's executions")
         from agentloop.replay import replay_into
 
-        summary = asyncio.run(replay_into(directory, out))
+        with watch(quiet) as observer:
+            summary = asyncio.run(replay_into(directory, out, observer))
         print(f"{out}: {summary.done} attempts driven from the journal of {directory}")
         print(f"look next: agentloop report {out}")
         return
     if execute:
-        found = asyncio.run(_execute(directory, frozen, sandbox, jobs))
+        with watch(quiet) as observer:
+            found = asyncio.run(_execute(directory, frozen, sandbox, jobs, observer))
     else:
         from agentloop.replay import replay_all
 
-        found = replay_all(directory, frozen=frozen)
+        found = replay_all(directory, frozen=frozen, shown=lambda: watch(quiet))
     _say(found, directory)
     if not found.equal:
         raise typer.Exit(1)
 
 
-async def _execute(directory: Path, frozen: bool, name: str, jobs: int) -> Replayed:
+async def _execute(directory: Path, frozen: bool, name: str, jobs: int, observer: Observer) -> Replayed:
     from agentloop.preflight import opened, start
-    from agentloop.progress import Quiet
     from agentloop.reader import open_run
     from agentloop.replay import replay as drive
 
     with open_run(directory) as run:
         languages = run.languages()
-    box = opened(name, Path.cwd(), jobs, Quiet())
+    box = opened(name, Path.cwd(), jobs, observer)
     try:
-        environment = await start(box, languages)
-        print(f"sandbox: {environment['isolation']}")
-        return await drive(directory, frozen=frozen, sandbox=box)
+        await start(box, languages, observer)
+        return await drive(directory, frozen=frozen, sandbox=box, observer=observer)
     finally:
         await box.close()
 

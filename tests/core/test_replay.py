@@ -7,11 +7,13 @@ import json
 import shutil
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agentloop.catalog import root
 from agentloop.packing import Blobs
+from agentloop.progress import Quiet
 from agentloop.reader import open_run
 from agentloop.replay import Replayed, replay, replay_all, replay_into
 from agentloop.report import report
@@ -27,8 +29,28 @@ RULES = [
 ALL = ["direct", "resample", "feedback_loop", "self_debug", "reflexion", "fresh_start", "best_of_n"]
 
 
+class _Watched(Quiet):
+    def __init__(self) -> None:
+        self.told: list[tuple[str, dict[str, Any]]] = []
+
+    def event(self, kind: str, /, **data: Any) -> None:
+        self.told.append((kind, data))
+
+
 def _replayed(run: Path, **options: bool) -> Replayed:
     return asyncio.run(replay(run, **options))
+
+
+def _executed(run: Path) -> Replayed:
+    async def execute() -> Replayed:
+        sandbox = open_sandbox("local", lanes=1)
+        try:
+            await sandbox.start()
+            return await replay(run, sandbox=sandbox)
+        finally:
+            await sandbox.close()
+
+    return asyncio.run(execute())
 
 
 def test_every_transition_of_every_strategy_is_equal_without_model_and_sandbox(study: Study) -> None:
@@ -53,7 +75,10 @@ def test_processes_side_by_side_find_what_one_finds(study: Study, monkeypatch: p
     assert [difference.attempt % 5 for difference in one.differences] == [0] * 5
     monkeypatch.setattr("agentloop.replay.WORTH_A_PROCESS", 7)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: range(4))  # 4 processes for 28 attempts
-    many = replay_all(run)
+    watched = _Watched()
+    many = replay_all(run, shown=lambda: watched)
+    assert watched.told[0] == ("plan", {"total": 28, "reused": 0})
+    assert watched.told[-1] == ("replayed", {"attempts": 28})
     one.differences.sort(key=lambda difference: difference.attempt)
     one.seconds = many.seconds
     assert many == one
@@ -122,16 +147,7 @@ def test_a_journal_driven_through_a_new_directory_gives_the_same_report(study: S
 
 def test_execute_runs_the_programs_again_and_names_a_verdict_that_flips(study: Study) -> None:
     _, run = study(RULES, ["direct", "feedback_loop"], [ADD, SQUARE])
-
-    async def execute() -> Replayed:
-        sandbox = open_sandbox("local", lanes=1)
-        try:
-            await sandbox.start()
-            return await replay(run, sandbox=sandbox)
-        finally:
-            await sandbox.close()
-
-    assert asyncio.run(execute()).equal
+    assert _executed(run).equal
     # Evidence that another machine gave: the first hidden execution of `square` is made to look right.
     db = sqlite3.connect(run / "store.sqlite")
     blobs = Blobs(db)
@@ -148,5 +164,24 @@ def test_execute_runs_the_programs_again_and_names_a_verdict_that_flips(study: S
         )
     db.close()
     assert _replayed(run).equal
-    flips = asyncio.run(execute()).flips
+    flips = _executed(run).flips
     assert {(flip.problem, flip.strategy) for flip in flips} == {("p/square", "direct"), ("p/square", "feedback_loop")}
+
+
+def test_a_program_that_meets_the_other_of_its_limits_has_not_flipped(study: Study) -> None:
+    slow = {**SQUARE, "id": "p/slow", "visible": [], "limits": {"cpu": 0.2, "wall": 30}}
+    _, run = study([{"first": "", "reply": fenced("while True: pass", "def square(a):")}], ["direct"], [slow])
+    # What a machine sees that is too busy to give the program its CPU time.
+    db = sqlite3.connect(run / "store.sqlite")
+    blobs = Blobs(db)
+    with db:
+        for key, data in db.execute("SELECT key, data FROM journal WHERE kind='execution'").fetchall():
+            record = blobs.unpack(data)
+            for test in record["tests"]:
+                assert test["limit"] == "cpu"
+                test["limit"] = "wall"
+            db.execute("UPDATE journal SET data=? WHERE key=?", (blobs.pack(record), key))
+        assert db.execute("UPDATE grades SET detail='wall_limit' WHERE detail='cpu_limit'").rowcount == 1
+    db.close()
+    assert _replayed(run).equal
+    assert _executed(run).equal
