@@ -152,6 +152,13 @@ def load(data: Path | None) -> list[Problem]:
     return problems
 
 
+def _goes_on(stub: str) -> bool:
+    """Whether Python source can be gone on with: it parses, or does so with a body that its last line wants."""
+    last = stub.rstrip().rpartition("\n")[2]
+    indent = last[: len(last) - len(last.lstrip())]
+    return any(parse(stub.rstrip() + body) for body in ("", f"\n{indent}    pass", f"\n{indent}pass"))
+
+
 def _explain(error: ValidationError) -> str:
     """The first fault of a record; a misspelt field comes before one that is missing, which may be what was meant."""
     faults = error.errors(include_url=False)
@@ -180,6 +187,8 @@ def _problem(place: str, record: ProblemRecord, workload: str, folder: Path) -> 
     names: tuple[Literal["visible", "hidden"], ...] = ("visible", "hidden")
     if record.language == "python" and parse(record.prelude) is None:
         raise UserError(f"{place}: field 'prelude' is no Python: nothing of it could be put before a program")
+    if record.language == "python" and not _goes_on(record.stub):
+        raise UserError(f"{place}: field 'stub' is no Python, with a body behind it or without: no completion goes on")
     for name in names:
         tests: list[Test] = []
         for index, test in enumerate(getattr(record, name)):

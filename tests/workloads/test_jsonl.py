@@ -104,6 +104,7 @@ def test_a_script_may_ask_for_the_program_s_process(tmp_path: Path) -> None:
         ({"statment": "s"}, r"field 'statment': is no field of this format: did you mean 'statement'\?"),
         ({"hidden": [{"arg": [1], "value": 2}]}, r"field 'hidden\[0\].arg': .*: did you mean 'args'\?"),
         ({"prelude": "import ("}, "field 'prelude' is no Python"),
+        ({"stub": "def f(x:\n"}, "field 'stub' is no Python"),
         ({"zzzz": 1}, "field 'zzzz': is no field of this format: known: id, statement"),
         ({"language": "Python"}, r"field 'language': unknown language 'Python': did you mean 'python'\?"),
         ({"language": "C++"}, "unknown language 'C\\+\\+': did you mean 'cpp'"),
@@ -120,6 +121,21 @@ def test_a_script_may_ask_for_the_program_s_process(tmp_path: Path) -> None:
 def test_every_mistake_names_line_and_field(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=f"p.jsonl line 2: .*{message}"):
         problems(tmp_path / "p.jsonl", GOOD | {"id": "first"}, GOOD | change)
+
+
+@pytest.mark.parametrize(
+    "stub",
+    [
+        "",
+        "import os\n\n\ndef f(x):\n",
+        'def f(x):\n    """Doc."""\n',
+        "class A:\n    def f(self, x) -> int:\n        ",
+        "if x:\n    pass\nelse:",
+    ],
+)
+def test_a_stub_ends_where_a_body_begins(tmp_path: Path, stub: str) -> None:
+    (problem,) = problems(tmp_path / "p.jsonl", GOOD | {"stub": stub})
+    assert problem.stub == stub
 
 
 def test_a_misspelt_field_is_told_before_the_one_that_it_stands_for(tmp_path: Path) -> None:
