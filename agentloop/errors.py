@@ -99,3 +99,9 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> UserError:
     near = get_close_matches(typed, lower, n=1, cutoff=0.5)
     hint = f"did you mean {lower[near[0]]!r}? " if near else ""
     return UserError(f"unknown {what} {name!r}: {hint}known: {', '.join(names) or 'none'}")
+
+
+def unmatched(pattern: str, ids: list[str]) -> UserError:
+    """A `UserError` for a problem id or glob that matches none of these: it gives the nearest ids."""
+    near = get_close_matches(pattern, ids, n=3, cutoff=0.4) or ids[:3]
+    return UserError(f"no problem matches {pattern!r}: nearest: {', '.join(near)} ({len(ids)} in all)")

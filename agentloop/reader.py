@@ -51,6 +51,15 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """What a run's attempts have at most: the highest id and sample, and the hidden suite's outcomes that there are."""
+
+    id: int
+    sample: int
+    hidden: list[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Use:
     """What a transition took from the journal: a "reply" (by a role) or an "execution" (of a suite), by key."""
 
@@ -211,6 +220,12 @@ class Reading:
     def problem_names(self) -> list[str]:
         """The run's problems by name, in the order in which they came."""
         return [name for (name,) in self._db.execute("SELECT problem FROM problems ORDER BY id")]
+
+    def span(self) -> Span:
+        """How far the run's attempts reach."""
+        id, sample = self._db.execute("SELECT COALESCE(MAX(id), 0), COALESCE(MAX(sample), 0) FROM attempts").fetchone()
+        rows = self._db.execute("SELECT DISTINCT outcome FROM grades WHERE suite='hidden'")
+        return Span(id, sample, [outcome for (outcome,) in rows])
 
     def cancelled(self) -> set[int]:
         """Attempts whose latest fault is that they were stopped from outside: not failures, only not finished."""
