@@ -10,7 +10,7 @@ import sqlite3
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from agentloop.errors import UserError
+from agentloop.errors import UserError, missing
 from agentloop.packing import Blobs
 from agentloop.snapshot import connect
 from agentloop.state import place_order
@@ -244,7 +244,7 @@ def open_run(directory: Path) -> Reading:
     """Open a run directory for reading. Raises `UserError`: no run directory, a newer schema, a damaged store."""
     path = directory / FILE
     if not path.is_file():
-        raise UserError(_no_run(directory))
+        raise _no_run(directory)
     db, copy = None, None
     try:
         db, copy = connect(path)
@@ -269,14 +269,20 @@ def open_run(directory: Path) -> Reading:
         raise
 
 
-def _no_run(directory: Path) -> str:
+def runs_in(directory: Path) -> list[Path]:
+    """The run directories that stand in a folder, by name."""
+    return sorted(path.parent for path in directory.glob(f"*/{FILE}"))
+
+
+def _no_run(directory: Path) -> UserError:
     if not directory.exists():
-        return f"{directory}: no such run directory"
+        near = [*runs_in(directory.parent), *runs_in(directory.parent / "runs")]
+        return missing(f"{directory}: no such run directory", directory, near)
     if not directory.is_dir():
-        return f"{directory} is not a run directory but a file"
-    inside = sorted(path.parent.name for path in directory.glob(f"*/{FILE}"))
+        return UserError(f"{directory} is not a run directory but a file")
+    inside = [path.name for path in runs_in(directory)]
     hint = f"; it has runs in it: {', '.join(inside[:8])}" if inside else ""
-    return f"{directory} is not a run directory (it has no {FILE}){hint}"
+    return UserError(f"{directory} is not a run directory (it has no {FILE}){hint}")
 
 
 def _outline(rows: Mapping[Place, dict[str, Any]]) -> Outline:

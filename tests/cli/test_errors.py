@@ -20,10 +20,21 @@ STUDY = ("run", "study.toml", "--out", "out")
     ("arguments", "said"),
     [
         (("run", "nowhere.toml"), "experiment nowhere.toml: no such file"),
+        (("run", "studdy.toml"), "no such file: did you mean study.toml?"),
+        (("run", "toy.jsonl"), "it is no TOML; problems go by --workload jsonl --data toy.jsonl"),
+        (("run", "graphs/own.py"), "it is no TOML; a strategy goes by --strategy graphs/own.py"),
+        (("run", "runs/first"), "it is a folder; a run goes on with the command that began it"),
+        (
+            ("run", "study.toml", "--out", "runs"),
+            "runs has runs in it (first): give a directory of its own, such as runs/",
+        ),
         (("run",), "no model is given"),
         (("run", "--model", "scripted:script.toml"), "no strategy is given"),
         ((*STUDY, "--strategy", "feedbak_loop"), "did you mean 'feedback_loop'?"),
         ((*STUDY, "--strategy", "graphs/nowhere.py"), "no such file"),
+        ((*STUDY, "--strategy", "graphs/owm.py"), "did you mean graphs/own.py?"),
+        ((*STUDY, "--strategy", "own"), "did you mean 'graphs/own.py'? known: "),
+        ((*STUDY, "-o", "strategies.0.settings.style=mine"), "did you mean 'feedback_templates/mine'? known: "),
         ((*STUDY, "--data", "nowhere.jsonl"), "nowhere.jsonl"),
         ((*STUDY, "--data", "empty.jsonl"), "empty.jsonl"),
         ((*STUDY, "--problems", "dubble"), "double"),
@@ -34,6 +45,9 @@ STUDY = ("run", "study.toml", "--out", "out")
         ((*STUDY, "-o", "nonsense"), "key=value"),
         ((*STUDY, "--sandbox", "dokcer"), "did you mean 'docker'?"),
         (("report", "nowhere"), "nowhere: no such run directory"),
+        (("report", "first"), "first: no such run directory: did you mean runs/first?"),
+        (("report", "runs/frist"), "runs/frist: no such run directory: did you mean runs/first?"),
+        (("report", "runs"), "it has runs in it: first"),
         (("list", "."), ". is not a run directory"),
         (("show", "strategy", "self_debugg"), "did you mean 'self_debug'?"),
         (("show", "template", "default/faild"), "did you mean 'failed'?"),
@@ -49,6 +63,9 @@ STUDY = ("run", "study.toml", "--out", "out")
 )
 def test_one_line_and_status_2(study: Path, cli: Cli, arguments: tuple[str, ...], said: str) -> None:
     (study / "empty.jsonl").write_text("")
+    for path in ("graphs/own.py", "feedback_templates/mine/task.j2", "runs/first/store.sqlite"):
+        (study / path).parent.mkdir(parents=True)
+        (study / path).write_text("def build(kit):\n")
     before = sorted(path.name for path in study.iterdir())
     done = cli(*arguments)
     assert done.returncode == 2, done.stderr
