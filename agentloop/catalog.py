@@ -175,6 +175,8 @@ class Kit:
     """`strategy:NAME`, `style:STYLE` and `template:STYLE/STEM` of everything used -> the file's text ('': no file)."""
     styles: dict[str, Style] = field(default_factory=dict)
     """Styles loaded so far; kits of one plan share it, as their paths start from one `base`."""
+    sketch: bool = False
+    """The graph is only looked at: a template that the style lacks is an empty one."""
 
     def style(self, spec: str) -> Style:
         """A style, loaded once. Raises `UserError`."""
@@ -187,6 +189,8 @@ class Kit:
     def template(self, style: str, name: str) -> Template:
         """A template of a style. Raises `UserError` naming what the style has."""
         loaded = self.style(style)
+        if name not in loaded.templates and self.sketch:
+            return Template(f"{loaded.name}/{name}", "", (), "", "")
         if name not in loaded.templates:
             raise unknown_name(f"template of style {style!r}", name, loaded.templates)
         template = loaded.templates[name]

@@ -111,7 +111,8 @@ def show_entry(kind: str, name: str, *, mermaid: bool) -> None:
         from agentloop.config import StrategyConfig
         from agentloop.planning import plan_strategy
 
-        print(plan_strategy(StrategyConfig(name=name), None, Path.cwd()).graph.get_graph().draw_mermaid())
+        plan = plan_strategy(StrategyConfig(name=name), None, Path.cwd(), sketch=True)
+        print(plan.graph.get_graph().draw_mermaid())
     else:
         _show_strategy(name)
 
@@ -138,14 +139,15 @@ def _show_strategy(name: str) -> None:
 
 
 def _show_template(name: str) -> None:
-    from agentloop.catalog import Kit
+    from agentloop.catalog import Kit, names
     from agentloop.errors import UserError
     from agentloop.feedback import FIELDS
 
     style, slash, stem = name.removesuffix(".j2").rpartition("/")
-    if not slash:
-        raise UserError(f"template {name!r}: write STYLE/NAME, such as default/failed")
     kit = Kit(Path.cwd())
+    if not slash:
+        known = [f"{name}/{each}" for each in kit.style(name).templates] if name in names("feedback_templates") else []
+        raise UserError(f"template {name!r}: write STYLE/NAME: {', '.join(known) or 'for example default/failed'}")
     template = kit.template(style, stem)
     print(f"{template.name}: {template.description}")
     print(f"\nfile  {kit.style(style).folder / (stem + '.j2')}")
