@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from agentloop.errors import UserError, missing, unknown_name
 from agentloop.feedback import Template, parse_template
@@ -223,6 +223,13 @@ class Strategy:
         """The settings it takes, by name."""
         parameters = list(inspect.signature(self.build).parameters.values())[1:]
         return {parameter.name: parameter for parameter in parameters}
+
+    def choices(self) -> dict[str, tuple[Any, ...]]:
+        """The values of each setting that is one of a few, by name: those of the `Literal` in its annotation."""
+        hints = inspect.get_annotations(self.build, eval_str=True)
+        parts = {key: (hints.get(key), *get_args(hints.get(key))) for key in self.settings()}
+        literals = {key: [part for part in each if get_origin(part) is Literal] for key, each in parts.items()}
+        return {key: get_args(found[0]) for key, found in literals.items() if found}
 
     def resolve(self, given: Mapping[str, Any], kit: Kit) -> dict[str, Any]:
         """Every setting's value: given ones, else the style's, else the signature's. Raises `UserError`."""

@@ -92,6 +92,26 @@ def _helps(command: Any, name: str, parent: Any = None) -> Iterator[tuple[str, s
         yield from _helps(child, f"{name} {child.name}", context)
 
 
+_SETTINGS = (
+    ("iterations", "number", "candidates (programs) of one attempt at most"),
+    ("heat", "number", "temperature where a draw must differ, in place of the model's own"),
+    ("style", "text", "feedback style: a name, or the path of a folder"),
+    ("history", '`"fresh"`', "a repair request is one message: task, last program and feedback"),
+    ("history", '`"full"`', "a repair request carries the whole dialogue"),
+    ("on_repeat", '`"keep"`', "a program that comes back unchanged is treated like any other"),
+    ("on_repeat", '`"nudge"`', "the model is told that it came back (template `nudge`)"),
+    ("on_repeat", '`"heat"`', "the next request is warmer by 0.4, up to 1.2"),
+    ("on_repeat", '`"restart"`', "the dialogue is dropped and a program is drawn afresh, with `heat`"),
+    ("on_repeat", '`"stop"`', "the attempt ends"),
+    (
+        "submit",
+        '`"best_visible"`',
+        "the first program that passes the visible suite, else the one that passes most tests",
+    ),
+    ("submit", '`"last"`', "the last program"),
+)
+
+
 def strategies() -> str:
     """The built-in strategies with their settings, from the files in `graphs/`."""
     from agentloop.catalog import Kit, load_strategy, names
@@ -103,14 +123,22 @@ def strategies() -> str:
         "`-o strategies.0.settings.iterations=5`.",
         "What is not set comes from the feedback style (`probe` and `codeassay` set some), else from the table below.",
         "`agentloop show strategy NAME --mermaid` draws the graph.",
+        "",
+        "Settings that several strategies have:",
+        "",
+        "| setting | value | meaning |",
+        "|---|---|---|",
+        *(f"| `{name}` | {value} | {_cell(meaning)} |" for name, value, meaning in _SETTINGS),
     ]
     for name in names("graphs"):
         strategy = load_strategy(name)
         told = fill(_words(strategy.build.__doc__ or ""), 120)
         lines += ["", f"## `{name}`", "", strategy.description, "", told, ""]
-        lines += ["| setting | default |", "|---|---|"]
-        values = strategy.resolve({}, Kit())
-        lines += [f"| `{key}` | `{json.dumps(value)}` |" for key, value in values.items()]
+        lines += ["| setting | default | or |", "|---|---|---|"]
+        choices = strategy.choices()
+        for key, value in strategy.resolve({}, Kit()).items():
+            others = ", ".join(f"`{json.dumps(other)}`" for other in choices.get(key, ()) if other != value)
+            lines.append(f"| `{key}` | `{json.dumps(value)}` | {others} |")
     return _page(lines)
 
 

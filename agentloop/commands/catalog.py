@@ -131,8 +131,10 @@ def _show_strategy(name: str) -> None:
     print("settings and their defaults")
     values = strategy.resolve({}, Kit(Path.cwd()))
     width = max(map(len, values), default=0)
+    choices = strategy.choices()
     for key, value in values.items():
-        print(f"  {key:<{width}}  {json.dumps(value)}")
+        others = [json.dumps(other) for other in choices.get(key, ()) if other != value]
+        print(f"  {key:<{width}}  {json.dumps(value)}" + (f", or {', '.join(others)}" if others else ""))
     if strategy.build.__doc__:
         print("\n" + fill(" ".join(strategy.build.__doc__.split()), 100))
     print(f"\nset one: -o strategies.0.settings.KEY=VALUE; draw it: agentloop show strategy {name} --mermaid")

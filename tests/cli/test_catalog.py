@@ -51,6 +51,9 @@ def test_show_strategy_and_its_drawing(cli: Cli) -> None:
     text = cli("show", "strategy", "resample").stdout
     assert "iterations  3" in text
     assert "heat        0.8" in text
+    loop = cli("show", "strategy", "feedback_loop").stdout
+    assert '  on_repeat    "restart", or "keep", "nudge", "heat", "stop"\n' in loop
+    assert '  repair_heat  0.8, or "same"\n' in loop
     drawing = cli("show", "strategy", "resample", "--mermaid").stdout
     assert "decide -.-> again" in drawing
     assert "generate --> extract" in drawing
