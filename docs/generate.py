@@ -76,7 +76,8 @@ def command_line() -> str:
         "What each command can do, `import agentloop` can do too, with the same words.",
         "",
         "Exit status: 0 all is well; 1 agentloop failed, or `replay` found a difference, or `doctor` no sandbox; 2 the",
-        "user can mend it; 3 faults remain or the run was stopped early. Every error is one line on standard error.",
+        "user can mend it; 3 faults remain or the run was stopped early; 130 Ctrl-C in a command that only reads. Every error",
+        "is one line on standard error.",
     ]
     for name, text in _helps(typer.main.get_command(app), "agentloop"):
         lines += ["", f"## `{name}`", "", "```text", text.rstrip(), "```"]
@@ -122,7 +123,7 @@ def strategies() -> str:
         "Set one with `settings = { iterations = 5 }` in the strategy's table, or with",
         "`-o strategies.0.settings.iterations=5`.",
         "What is not set comes from the feedback style (`probe` and `codeassay` set some), else from the table below.",
-        "`agentloop show strategy NAME --mermaid` draws the graph.",
+        "`agentloop show strategy NAME --mermaid` gives the graph as Mermaid text, which GitHub and most editors draw.",
         "",
         "Settings that several strategies have:",
         "",

@@ -93,8 +93,13 @@ def run(
         plan = planned()
         for id, why in plan.left_out.items():
             observer.event("notice", text=f"left out: {id}: {why}")
-        summary = _drive(plan, _directory(plan, out), observer)
-    _end(summary, plan, _directory(plan, out), quiet)
+        directory = _directory(plan, out)
+        summary = _drive(plan, directory, observer)
+    try:
+        _end(summary, plan, directory, quiet)
+    except KeyboardInterrupt:  # one Ctrl-C more than the attempts took to end: it is the table that is not printed
+        print(f"{directory}: interrupted; all that was done is kept: agentloop report {directory}")
+        raise typer.Exit(3) from None
 
 
 def _directory(plan: Plan, out: Path | None) -> Path:
