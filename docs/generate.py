@@ -76,8 +76,8 @@ def command_line() -> str:
         "What each command can do, `import agentloop` can do too, with the same words.",
         "",
         "Exit status: 0 all is well; 1 agentloop failed, or `replay` found a difference, or `doctor` no sandbox; 2 the",
-        "user can mend it; 3 faults remain or the run was stopped early; 130 Ctrl-C in a command that only reads. Every error",
-        "is one line on standard error.",
+        "user can mend it; 3 faults remain or the run was stopped early; 130 Ctrl-C in a command that only reads.",
+        "Every error is one line on standard error.",
     ]
     for name, text in _helps(typer.main.get_command(app), "agentloop"):
         lines += ["", f"## `{name}`", "", "```text", text.rstrip(), "```"]
