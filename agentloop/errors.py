@@ -12,6 +12,7 @@ Three families, told apart because different people pay for them:
 
 from __future__ import annotations
 
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, ClassVar
 
@@ -108,6 +109,15 @@ def missing(what: str, path: Path, others: Iterable[Path]) -> UserError:
     there = {other.name: other for other in reversed(list(others))}
     near = get_close_matches(path.name, there, n=1, cutoff=0.6)
     return UserError(what + (f": did you mean {there[near[0]]}?" if near else ""))
+
+
+def unreadable(what: str, path: Path, error: OSError) -> UserError:
+    """A `UserError` for a file that cannot be read; where it is not there, with the nearest beside it."""
+    beside: list[Path] = []
+    if isinstance(error, FileNotFoundError):
+        with suppress(OSError):
+            beside = sorted(other for other in path.parent.iterdir() if other.suffix == path.suffix)
+    return missing(f"cannot read {what} {path}: {error.strerror or error}", path, beside)
 
 
 def unmatched(pattern: str, ids: list[str]) -> UserError:

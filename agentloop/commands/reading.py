@@ -182,7 +182,7 @@ async def _execute(directory: Path, frozen: bool, name: str, jobs: int) -> Repla
 
 def _say(found: Replayed, directory: Path) -> None:
     rate = found.attempts / found.seconds if found.seconds else 0.0
-    counts = f"{found.attempts} attempts, {found.transitions} transitions, {found.verdicts} hidden verdicts"
+    counts = f"{found.attempts:,} attempts, {found.transitions:,} transitions, {found.verdicts:,} hidden verdicts"
     print(f"{'equal' if found.equal else 'NOT equal'}: {counts} in {found.seconds:.1f} s ({rate:,.0f} attempts/s)")
     if found.unfinished:
         print(f"{found.unfinished} attempts are not finished in the run and were left out")

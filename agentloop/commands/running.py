@@ -82,11 +82,13 @@ def run(
     chosen = {"name": workload, "problems": problems or None, "limit": limit, "every": every,
               "validated": str(validated.absolute()) if validated else None}  # fmt: skip
     if dry_run:
+        from textwrap import fill
+
         from agentloop.commands.forecast import forecast
 
         plan = planned()
         for line in forecast(plan, _directory(plan, out)):
-            print(line)
+            print(fill(line, 100, subsequent_indent=" " * 12, break_on_hyphens=False, break_long_words=False))
         return
     with watch(quiet) as observer:
         observer.event("phase", text=f"checking {experiment or 'the plan'}")

@@ -37,6 +37,17 @@ STUDY = ("run", "study.toml", "--out", "out")
         ((*STUDY, "-o", "strategies.0.settings.style=mine"), "did you mean 'feedback_templates/mine'? known: "),
         ((*STUDY, "--data", "nowhere.jsonl"), "nowhere.jsonl"),
         ((*STUDY, "--data", "empty.jsonl"), "empty.jsonl"),
+        ((*STUDY, "--data", "toi.jsonl"), "No such file or directory: did you mean "),
+        ((*STUDY, "--model", "scripted:scripd.toml"), "/script.toml?"),
+        (
+            (*STUDY, "--workload", "humaneval"),
+            "is missing (there: 'id', 'statement', 'entry_point', 'visible', 'hidden'); "
+            "problems of your own go by --workload jsonl",
+        ),
+        (
+            ("judge", "--workload", "jsonl", "--data", "toy.jsonl", "--programs", "toyy.jsonl", "-o", "v"),
+            "cannot read the programs toyy.jsonl: No such file or directory: did you mean toy.jsonl?",
+        ),
         ((*STUDY, "--problems", "dubble"), "double"),
         ((*STUDY, "--model", "scripted:nowhere.toml"), "nowhere.toml"),
         ((*STUDY, "-o", "workload.limt=2"), "did you mean 'limit'?"),

@@ -83,6 +83,21 @@ def test_show_tells_the_whole_story(finished: Path, cli: Cli) -> None:
         assert place >= 0, part
 
 
+def test_show_names_what_a_problem_lost(tmp_path: Path, sandbox: str, cli: Cli) -> None:
+    (tmp_path / "script.toml").write_text("[[rule]]\nreply = 'none'\n")
+    tests = {"visible": [{"assert": "inc(1) == 3"}, {"assert": "inc(1) == 2"}], "hidden": [{"args": [2], "value": 3}]}
+    problem = {"id": "inc", "entry_point": "inc", "statement": "Write inc(n).", "references": ["inc = lambda n: n + 1"]}
+    (tmp_path / "own.jsonl").write_text(json.dumps(problem | tests))
+    own = ("--workload", "jsonl", "--data", "own.jsonl", "--sandbox", sandbox, "--quiet")
+    assert cli("validate", *own, "-o", "sound.json").returncode == 0
+    words = ("--validated", "sound.json", "--strategy", "direct", "--model", "scripted:script.toml", "--out", "out")
+    assert cli("run", *own, *words).returncode == 0
+    notes = json.loads(cli("show", "out", "1", "--json").stdout)["notes"]
+    assert notes == ["example dropped: v1: the reference does not pass it"]
+    told = cli("show", "out", "1").stdout.splitlines()
+    assert told[1:3] == ["  1 visible and 1 hidden tests; ended: iterations used up", f"  of the problem: {notes[0]}"]
+
+
 def test_show_needs_one_attempt(finished: Path, cli: Cli) -> None:
     several = cli("show", "runs/study", "double")
     assert several.returncode == 2
