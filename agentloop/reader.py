@@ -14,7 +14,7 @@ from agentloop.errors import UserError, missing
 from agentloop.packing import Blobs
 from agentloop.snapshot import connect
 from agentloop.state import place_order
-from agentloop.store import FILE, MIGRATIONS, read_manifest, read_transitions
+from agentloop.store import FILE, MIGRATIONS, read_manifest, read_transitions, runs_in
 
 if TYPE_CHECKING:
     import tempfile
@@ -267,11 +267,6 @@ def open_run(directory: Path) -> Reading:
         if isinstance(error, sqlite3.Error | OSError):
             raise UserError(f"{path} is not a store of agentloop, cannot be read, or is damaged: {error}") from error
         raise
-
-
-def runs_in(directory: Path) -> list[Path]:
-    """The run directories that stand in a folder, by name."""
-    return sorted(path.parent for path in directory.glob(f"*/{FILE}"))
 
 
 def _no_run(directory: Path) -> UserError:

@@ -23,9 +23,8 @@ from agentloop.journal import Journal
 from agentloop.manifest import copy_files, live_manifest, merge, model_params, plan_manifest
 from agentloop.planning import model_name
 from agentloop.progress import Quiet
-from agentloop.reader import runs_in
 from agentloop.runlog import logging_to
-from agentloop.store import FILE, Store
+from agentloop.store import FILE, Store, runs_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
