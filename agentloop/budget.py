@@ -35,14 +35,14 @@ class Ceilings:
         cost = prompt * prices[0] + completion * prices[1] if prices else 0.0
         if self.max_tokens is not None and self.tokens + tokens > self.max_tokens:
             raise Cancelled(
-                f"ceiling --max-tokens {self.max_tokens:,} reached: {self.tokens:,.0f} spent or reserved, "
-                f"the next call may take {tokens:,.0f}",
+                f"ceiling --max-tokens {self.max_tokens:,}: {self.tokens:,.0f} spent or reserved, the next call may "
+                f"take {tokens:,.0f}: give a higher one",
                 retryable=False,
             )
         if self.max_cost is not None and self.cost + cost > self.max_cost:
             raise Cancelled(
-                f"ceiling --max-cost {self.max_cost} reached: {self.cost:.4f} spent or reserved, the next call may "
-                f"cost {cost:.4f}",
+                f"ceiling --max-cost {self.max_cost}: {self.cost:.4f} spent or reserved, the next call may "
+                f"cost {cost:.4f}: give a higher one",
                 retryable=False,
             )
         self.tokens += tokens

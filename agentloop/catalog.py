@@ -12,13 +12,14 @@ import importlib.util
 import inspect
 import sys
 import tomllib
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
-from agentloop.errors import UserError, unknown_name
+from agentloop.errors import UserError, missing, unknown_name
 from agentloop.feedback import Template, parse_template
 from agentloop.hashing import digest, text_digest
 
@@ -89,11 +90,12 @@ def find(kind: Kind, spec: str, base: Path | None = None, frozen: Path | None = 
     if "/" in spec or (suffix and spec.endswith(suffix)):
         path = placed(spec, base)
         if not path.exists():
-            raise UserError(f"{_WORD[kind]} {spec!r}: no such file {path}")
+            raise missing(f"{_WORD[kind]} {spec!r}: no such file {path}", path, _near(kind, spec, base))
         return path.resolve()
     known = names(kind)
     if spec not in known:
-        raise unknown_name(_WORD[kind], spec, known)
+        own = [path for path in _near(kind, spec, base) if path.stem == spec]
+        raise unknown_name(_WORD[kind], spec, known, str(own[0]) if own else "")
     owner = known[spec]
     if isinstance(owner, Path):
         return owner
@@ -102,6 +104,18 @@ def find(kind: Kind, spec: str, base: Path | None = None, frozen: Path | None = 
         raise UserError(f"{_WORD[kind]} {spec!r}: entry point {owner} names a module that is not installed")
     origin = Path(module.origin)
     return origin if suffix == ".py" else origin.parent / spec
+
+
+def _near(kind: Kind, spec: str, base: Path | None) -> list[Path]:
+    """The user's own files of a kind (styles: folders) where they are wont to stand, by paths that may be typed."""
+    base = base or Path.cwd()
+    found: list[Path] = []
+    for folder in (placed(spec, base).parent, base / kind, base):
+        with suppress(OSError):  # not there, or not to be read: then nothing of it is known
+            found += sorted(folder.iterdir())
+    suffix = _SUFFIX[kind]
+    found = [path for path in found if (path.suffix == suffix if suffix else any(path.glob("*.j2")))]
+    return [path.relative_to(base) if path.is_relative_to(base) else path for path in found]
 
 
 def sandbox_spec(spec: str, base: Path) -> str:
@@ -161,6 +175,8 @@ class Kit:
     """`strategy:NAME`, `style:STYLE` and `template:STYLE/STEM` of everything used -> the file's text ('': no file)."""
     styles: dict[str, Style] = field(default_factory=dict)
     """Styles loaded so far; kits of one plan share it, as their paths start from one `base`."""
+    sketch: bool = False
+    """The graph is only looked at: a template that the style lacks is an empty one."""
 
     def style(self, spec: str) -> Style:
         """A style, loaded once. Raises `UserError`."""
@@ -173,6 +189,8 @@ class Kit:
     def template(self, style: str, name: str) -> Template:
         """A template of a style. Raises `UserError` naming what the style has."""
         loaded = self.style(style)
+        if name not in loaded.templates and self.sketch:
+            return Template(f"{loaded.name}/{name}", "", (), "", "")
         if name not in loaded.templates:
             raise unknown_name(f"template of style {style!r}", name, loaded.templates)
         template = loaded.templates[name]
@@ -205,6 +223,13 @@ class Strategy:
         """The settings it takes, by name."""
         parameters = list(inspect.signature(self.build).parameters.values())[1:]
         return {parameter.name: parameter for parameter in parameters}
+
+    def choices(self) -> dict[str, tuple[Any, ...]]:
+        """The values of each setting that is one of a few, by name: those of the `Literal` in its annotation."""
+        hints = inspect.get_annotations(self.build, eval_str=True)
+        parts = {key: (hints.get(key), *get_args(hints.get(key))) for key in self.settings()}
+        literals = {key: [part for part in each if get_origin(part) is Literal] for key, each in parts.items()}
+        return {key: get_args(found[0]) for key, found in literals.items() if found}
 
     def resolve(self, given: Mapping[str, Any], kit: Kit) -> dict[str, Any]:
         """Every setting's value: given ones, else the style's, else the signature's. Raises `UserError`."""

@@ -6,7 +6,9 @@ Every error is one line on standard error; `AGENTLOOP_DEBUG=1` shows the traceba
 
 from __future__ import annotations
 
+import atexit
 import os
+import signal
 import sys
 from io import BufferedWriter, FileIO, TextIOWrapper
 from typing import Any, NoReturn
@@ -54,6 +56,8 @@ def options(
 def main() -> None:
     """Entry point: run a command, and end with one line where it fails."""
     debug = os.environ.get("AGENTLOOP_DEBUG", "") not in ("", "0")
+    # How a command ended is known when the interpreter is taken down, which takes a while: Ctrl-C changes it no more.
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
     _open_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # models answer with texts that no encoding has; they are shown escaped

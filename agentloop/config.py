@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from agentloop.errors import UserError, unknown_name
+from agentloop.errors import NOT_UTF_8, UserError, missing, unknown_name
 
 
 class _Part(BaseModel):
@@ -107,16 +107,32 @@ class Experiment(_Part):
     """Ceiling for the whole run, prompt and completion tokens."""
 
 
+_INSTEAD = {
+    ".py": "a strategy goes by --strategy {0}, a workload by --workload {0}",
+    ".jsonl": "problems go by --workload jsonl --data {0}",
+}
+"""What was meant by a file that is no experiment."""
+
+
 def load(path: Path) -> dict[str, Any]:
     """The tables of an experiment file. Raises `UserError` with file, line and fault."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise UserError(f"experiment {path}: no such file") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"experiment {path}: cannot be read: {error}") from error
+        near = path.parent.glob("*.toml")
+        raise missing(f"experiment {path}: no such file", path, sorted(near)) from error
+    except IsADirectoryError as error:
+        raise UserError(
+            f"experiment {path}: it is a folder; a run goes on with the command that began it: its experiment or flags"
+        ) from error
+    except OSError as error:
+        raise UserError(f"experiment {path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"experiment {path}: {NOT_UTF_8}") from error
     except tomllib.TOMLDecodeError as error:
-        raise UserError(f"experiment {path}: {error}") from error
+        use = _INSTEAD.get(path.suffix, "")
+        told = f"it is no TOML; {use.format(path)}" if use else str(error)
+        raise UserError(f"experiment {path}: {told}") from error
 
 
 def override(tables: dict[str, Any], assignment: str) -> None:

@@ -12,11 +12,13 @@ Three families, told apart because different people pay for them:
 
 from __future__ import annotations
 
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
 IN_A_ROW = 8
 """So many faults without a success between them: the infrastructure is down, go on no further."""
@@ -91,11 +93,34 @@ def innermost(error: BaseException) -> BaseException:
     return error
 
 
-def unknown_name(what: str, name: str, known: Iterable[str]) -> UserError:
-    """A `UserError` for a name that is not known: it gives the nearest known one and the whole list."""
+def unknown_name(what: str, name: str, known: Iterable[str], instead: str = "") -> UserError:
+    """A `UserError` for a name that is not known: the nearest known one, or what was meant `instead`; and all."""
     names = sorted(known)
     lower = {each.lower(): each for each in reversed(names)}
     typed = name.lower().replace("+", "p")  # C++ is cpp
     near = get_close_matches(typed, lower, n=1, cutoff=0.5)
-    hint = f"did you mean {lower[near[0]]!r}? " if near else ""
+    meant = instead or (lower[near[0]] if near else "")
+    hint = f"did you mean {meant!r}? " if meant else ""
     return UserError(f"unknown {what} {name!r}: {hint}known: {', '.join(names) or 'none'}")
+
+
+def missing(what: str, path: Path, others: Iterable[Path]) -> UserError:
+    """A `UserError` for a path that is not there: it gives the nearest by name of those that are."""
+    there = {other.name: other for other in reversed(list(others))}
+    near = get_close_matches(path.name, there, n=1, cutoff=0.6)
+    return UserError(what + (f": did you mean {there[near[0]]}?" if near else ""))
+
+
+def unreadable(what: str, path: Path, error: OSError) -> UserError:
+    """A `UserError` for a file that cannot be read; where it is not there, with the nearest beside it."""
+    beside: list[Path] = []
+    if isinstance(error, FileNotFoundError):
+        with suppress(OSError):
+            beside = sorted(other for other in path.parent.iterdir() if other.suffix == path.suffix)
+    return missing(f"cannot read {what} {path}: {error.strerror or error}", path, beside)
+
+
+def unmatched(pattern: str, ids: list[str]) -> UserError:
+    """A `UserError` for a problem id or glob that matches none of these: it gives the nearest ids."""
+    near = get_close_matches(pattern, ids, n=3, cutoff=0.4) or ids[:3]
+    return UserError(f"no problem matches {pattern!r}: nearest: {', '.join(near)} ({len(ids)} in all)")

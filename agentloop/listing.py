@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from agentloop.errors import UserError, unknown_name
+from agentloop.errors import UserError, unknown_name, unmatched
 from agentloop.types import NO_VISIBLE_SUITE, OUTCOMES, STOP_REASONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from agentloop.reader import Attempt, Reading
 
@@ -42,40 +43,60 @@ def listed(reading: Reading, chosen: Filter) -> Iterator[dict[str, Any]]:
     wanted = {"a.strategy": chosen.strategy, "a.model": chosen.model}
     terms = [f"{column}=?" for column, value in wanted.items() if value]
     values = tuple(value for value in wanted.values() if value)
-    if chosen.problem:
-        terms.append("p.problem GLOB ?")
-        values = (*values, chosen.problem)
+    names = reading.problem_names()
+    problems = {name for name in names if chosen.problem in ("", name) or fnmatchcase(name, chosen.problem)}
+    if names and not problems:
+        raise unmatched(chosen.problem, names)
     if chosen.fault:
         terms.append("a.id IN (SELECT attempt FROM faults)")
-    entries = (_entry(reading, attempt) for attempt in reading.attempts(" AND ".join(terms) or "1", values))
+    attempts = reading.attempts(" AND ".join(terms) or "1", values)
+    entries = (_entry(reading, attempt) for attempt in attempts if attempt.problem in problems)
     which = "hidden" if suite == "hidden" else "visible"
     return (entry for entry in entries if not outcome or entry["final"][which] == outcome)
 
 
 def lines(reading: Reading, chosen: Filter) -> Iterator[str]:
-    """The same as aligned text. `passed` stands under the suite's name."""
+    """The same as aligned text. Model and sample have a column where the run has more than one of them."""
     entries = listed(reading, chosen)
-    names = {
-        "id": ["99999"],
-        "problem": reading.problem_names(),
-        "strategy": list(reading.manifest["strategies"]),
-        "model": list(reading.manifest["models"]),
-        "sample": [],
-        "hidden, first>final": ["runtime_error>runtime_error"],
-        "why it ended": list(STOP_REASONS.values()),
+    span = reading.span()
+    columns = {
+        "id": ("id", [str(span.id)]),
+        "problem": ("problem", reading.problem_names()),
+        "strategy": ("strategy", list(reading.manifest["strategies"])),
+        "model": ("model", list(reading.manifest["models"])),
+        "sample": ("sample", []),
+        "hidden": ("hidden suite\nfirst>final", [f"{outcome}>{outcome}" for outcome in span.hidden]),
+        "why": ("why it ended", list(STOP_REASONS.values())),
+        "visible": ("visible suite\nprogram by program", []),
     }
-    widths = tuple(max(map(len, (head, *texts))) for head, texts in names.items())
-    yield _line((*names, "visible suite, program by program"), widths)
-    for entry in entries:
-        hidden = ">".join(filter(None, (entry["first"]["hidden"], entry["final"]["hidden"])))
-        stop = STOP_REASONS.get(entry["stop_reason"], entry["stop_reason"])
-        if entry["status"] != "done":
-            stop = entry["fault"] if entry["status"] == "fault" else entry["status"]
+    if len(reading.manifest["models"]) == 1:
+        del columns["model"]
+    if not span.sample:
+        del columns["sample"]
+    widths = tuple(max(map(len, (*head.split("\n"), *texts))) for head, texts in columns.values())
+    heads = [head.partition("\n") for head, _ in columns.values()]
+    # What has one line stands on the second, over its column.
+    yield _line([first if second else "" for first, _, second in heads], widths)
+    yield _line([second or first for first, _, second in heads], widths)
+    count = 0
+    for count, entry in enumerate(entries, 1):  # noqa: B007
+        yield _line([_cell(key, entry) for key in columns], widths)
+    if not count:
+        yield "no attempt has begun" if chosen == Filter() else "no attempt is like that"
+
+
+def _cell(key: str, entry: dict[str, Any]) -> str:
+    if key == "hidden":
+        return ">".join(filter(None, (entry["first"]["hidden"], entry["final"]["hidden"]))) or "-"
+    if key == "visible":
         # A fault that a later try made good is worth a word: the attempt is done all the same.
         tries = f"  ({entry['tries']} tries)" if entry["tries"] > 1 else ""
-        visible = (">".join(entry["visible"]) or "-") + tries
-        who = (str(entry["id"]), entry["problem"], entry["strategy"], entry["model"], str(entry["sample"]))
-        yield _line((*who, hidden or "-", stop, visible), widths)
+        return (">".join(entry["visible"]) or "-") + tries
+    if key != "why":
+        return str(entry[key])
+    if entry["status"] != "done":
+        return str(entry["fault"] if entry["status"] == "fault" else entry["status"])
+    return str(STOP_REASONS.get(entry["stop_reason"], entry["stop_reason"]))
 
 
 def find_attempt(reading: Reading, spec: str) -> Attempt:
@@ -99,7 +120,8 @@ def find_attempt(reading: Reading, spec: str) -> Attempt:
         raise UserError(f"{reading.directory} has no attempt {spec}; `agentloop list {reading.directory}` shows them")
     near = get_close_matches(problem, problems, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}? " if near else ""
-    raise UserError(f"{reading.directory} has no problem {problem!r}: {hint}`agentloop list` shows all {len(problems)}")
+    shown = f"`agentloop list {reading.directory}` shows all {len(problems)}"
+    raise UserError(f"{reading.directory} has no problem {problem!r}: {hint}{shown}")
 
 
 def _entry(reading: Reading, attempt: Attempt) -> dict[str, Any]:
@@ -130,9 +152,9 @@ def _entry(reading: Reading, attempt: Attempt) -> dict[str, Any]:
     }
 
 
-def _line(cells: tuple[str, ...], widths: tuple[int, ...]) -> str:
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     padded = [
-        cell.rjust(width) if not number else cell.ljust(width)
-        for number, (cell, width) in enumerate(zip(cells, widths, strict=False))
+        cell.ljust(width) if number else cell.rjust(width)
+        for number, (cell, width) in enumerate(zip(cells, widths, strict=True))
     ]
-    return "  ".join([*padded, *cells[len(widths) :]]).rstrip()
+    return "  ".join(padded).rstrip()

@@ -144,12 +144,13 @@ def plan_strategy(
     base: Path | None,
     frozen: Path | None = None,
     styles: dict[str, Style] | None = None,
+    sketch: bool = False,
 ) -> PlannedStrategy:
     """One strategy built with its settings; `frozen`: from this copy of the catalog. Raises `UserError`.
 
-    `styles` keeps loaded styles from one call to the next.
+    `styles` keeps loaded styles from one call to the next. `sketch`: to be looked at, its style may lack templates.
     """
-    kit = Kit(base, frozen, styles={} if styles is None else styles)
+    kit = Kit(base, frozen, styles={} if styles is None else styles, sketch=sketch)
     strategy = load_strategy(config.name, base, frozen)
     given = dict(config.settings)
     if iterations is not None and "iterations" in strategy.settings():

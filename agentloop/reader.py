@@ -10,11 +10,11 @@ import sqlite3
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from agentloop.errors import UserError
+from agentloop.errors import UserError, missing
 from agentloop.packing import Blobs
 from agentloop.snapshot import connect
 from agentloop.state import place_order
-from agentloop.store import FILE, MIGRATIONS, read_manifest, read_transitions
+from agentloop.store import FILE, MIGRATIONS, read_manifest, read_transitions, runs_in
 
 if TYPE_CHECKING:
     import tempfile
@@ -48,6 +48,15 @@ class Sizes:
 
     visible: int
     hidden: int
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What a run's attempts have at most: the highest id and sample, and the hidden suite's outcomes that there are."""
+
+    id: int
+    sample: int
+    hidden: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +221,12 @@ class Reading:
         """The run's problems by name, in the order in which they came."""
         return [name for (name,) in self._db.execute("SELECT problem FROM problems ORDER BY id")]
 
+    def span(self) -> Span:
+        """How far the run's attempts reach."""
+        id, sample = self._db.execute("SELECT COALESCE(MAX(id), 0), COALESCE(MAX(sample), 0) FROM attempts").fetchone()
+        rows = self._db.execute("SELECT DISTINCT outcome FROM grades WHERE suite='hidden'")
+        return Span(id, sample, [outcome for (outcome,) in rows])
+
     def cancelled(self) -> set[int]:
         """Attempts whose latest fault is that they were stopped from outside: not failures, only not finished."""
         rows = self._db.execute("SELECT attempt, kind, MAX(id) FROM faults GROUP BY attempt")
@@ -229,7 +244,7 @@ def open_run(directory: Path) -> Reading:
     """Open a run directory for reading. Raises `UserError`: no run directory, a newer schema, a damaged store."""
     path = directory / FILE
     if not path.is_file():
-        raise UserError(_no_run(directory))
+        raise _no_run(directory)
     db, copy = None, None
     try:
         db, copy = connect(path)
@@ -254,14 +269,15 @@ def open_run(directory: Path) -> Reading:
         raise
 
 
-def _no_run(directory: Path) -> str:
+def _no_run(directory: Path) -> UserError:
     if not directory.exists():
-        return f"{directory}: no such run directory"
+        near = [*runs_in(directory.parent), *runs_in(directory.parent / "runs")]
+        return missing(f"{directory}: no such run directory", directory, near)
     if not directory.is_dir():
-        return f"{directory} is not a run directory but a file"
-    inside = sorted(path.parent.name for path in directory.glob(f"*/{FILE}"))
+        return UserError(f"{directory} is not a run directory but a file")
+    inside = [path.name for path in runs_in(directory)]
     hint = f"; it has runs in it: {', '.join(inside[:8])}" if inside else ""
-    return f"{directory} is not a run directory (it has no {FILE}){hint}"
+    return UserError(f"{directory} is not a run directory (it has no {FILE}){hint}")
 
 
 def _outline(rows: Mapping[Place, dict[str, Any]]) -> Outline:

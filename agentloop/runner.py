@@ -24,7 +24,7 @@ from agentloop.manifest import copy_files, live_manifest, merge, model_params, p
 from agentloop.planning import model_name
 from agentloop.progress import Quiet
 from agentloop.runlog import logging_to
-from agentloop.store import FILE, Store
+from agentloop.store import FILE, Store, runs_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -267,6 +267,11 @@ def _check_room(directory: Path) -> None:
     parent = next(path for path in (directory, *directory.absolute().parents) if path.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         raise UserError(f"cannot write run directory {directory}: {parent} is not a directory that may be written")
+    if not (directory / FILE).exists() and (inside := runs_in(directory)):
+        raise UserError(
+            f"{directory} has runs in it ({', '.join(path.name for path in inside[:8])}): "
+            f"give a directory of its own, such as {directory / 'NAME'}"
+        )
     status = os.statvfs(parent)
     if status.f_flag & os.ST_RDONLY:
         raise UserError(f"cannot write run directory {directory}: its file system is read-only")

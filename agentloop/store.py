@@ -317,6 +317,11 @@ def _migrate(db: sqlite3.Connection, directory: Path) -> None:
         db.executescript(f"BEGIN; {script}; PRAGMA user_version={number}; COMMIT;")
 
 
+def runs_in(directory: Path) -> list[Path]:
+    """The run directories that stand in a folder, by name."""
+    return sorted(path.parent for path in directory.glob(f"*/{FILE}"))
+
+
 def _database_error(directory: Path, error: sqlite3.Error) -> AgentloopError:
     text = str(error)
     if "full" in text:

@@ -15,10 +15,11 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
+from errno import ENOENT
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from agentloop.errors import NOT_UTF_8, AgentloopError, UserError
+from agentloop.errors import NOT_UTF_8, AgentloopError, UserError, unreadable
 from agentloop.types import OUTCOMES
 
 if TYPE_CHECKING:
@@ -62,13 +63,15 @@ def read_entries(path: Path, known: Collection[str]) -> Iterator[Entry]:
                 if line.strip():
                     yield _entry(f"{path} line {number}", number, line, known)
     except OSError as error:
-        raise UserError(f"cannot read the programs {path}: {error.strerror or error}") from error
+        raise unreadable("the programs", path, error) from error
 
 
 def check_programs(path: Path) -> None:
     """Raises `UserError` where there are no programs to read, which is no pipe that may still bring some."""
-    if path.is_dir() or not path.exists():
-        raise UserError(f"cannot read the programs {path}: {'it is a folder' if path.is_dir() else 'no such file'}")
+    if path.is_dir():
+        raise UserError(f"cannot read the programs {path}: it is a folder")
+    if not path.exists():
+        raise unreadable("the programs", path, FileNotFoundError(ENOENT, os.strerror(ENOENT)))
 
 
 def _entry(place: str, number: int, line: bytes, known: Collection[str]) -> Entry:

@@ -40,6 +40,7 @@ def story(reading: Reading, attempt: Attempt) -> dict[str, Any]:
     return {
         "attempt": {key: getattr(attempt, key) for key in who},
         "statement": problem["statement"],
+        "notes": list(problem["notes"]),
         "suites": {name: len(problem[name]["tests"]) for name in ("visible", "hidden")},
         "events": events,
         "submitted": {"path": outline.submitted[0], "index": outline.submitted[1]} if outline.submitted else None,
@@ -142,6 +143,8 @@ def tell(data: dict[str, Any], *, full: bool = False) -> Iterator[tuple[str, str
         f"attempt {who['id']}: {who['problem']}, {who['strategy']} with {who['model']}, sample {who['sample']}",
     )
     yield "", f"  {suites['visible']} visible and {suites['hidden']} hidden tests; {_state(data)}"
+    for note in data["notes"]:
+        yield "", f"  of the problem: {note}"
     for fault in data["faults"]:
         yield "bad", f"  try {fault['try']} ended by a fault, {fault['kind']}: {fault['message']}"
     prompts: list[str] = []

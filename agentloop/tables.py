@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich import box
 from rich.table import Table
@@ -35,10 +36,21 @@ def render(data: dict[str, Any], screen: Console, *, short: bool = False) -> Non
     """Print a report (`agentloop.report.report`). `short`: the first table and the totals only."""
     for part in _parts(data, short):
         whole = bool(isinstance(part, Text) and part.no_wrap)
+        if isinstance(part, _Hung):
+            lines = wrap(part.text, screen.width, subsequent_indent=" " * part.indent, break_on_hyphens=False)
+            part = Text("\n".join(lines), style=part.style)
         screen.print(part, markup=False, highlight=False, soft_wrap=whole)
 
 
-def _parts(data: dict[str, Any], short: bool) -> Iterator[RenderableType]:
+class _Hung(NamedTuple):
+    """A paragraph whose second and later lines stand in from the first."""
+
+    text: str
+    indent: int
+    style: str = ""
+
+
+def _parts(data: dict[str, Any], short: bool) -> Iterator[RenderableType | _Hung]:
     directory = data["run"]["directory"]
     if not short:
         yield from _head(data)
@@ -59,8 +71,8 @@ def _parts(data: dict[str, Any], short: bool) -> Iterator[RenderableType]:
             yield _stops(rows)
     yield Text()
     if any(row["attempts"]["done"] for row in data["rows"]):
-        yield from (Text(line, style="dim") for line in _legend(data["rows"], short))
-    yield from (Text(line, style="yellow") for line in _warnings(data))
+        yield from (_Hung(line, 2, "dim") for line in _legend(data["rows"], short))
+    yield from (_Hung(line, 2, "yellow") for line in _warnings(data))
     money = data["paid"]
     price = "no price known" if money["cost"] is None else _dollars(money)
     replies = "reply" if money["replies"] == 1 else "replies"
@@ -72,18 +84,18 @@ def _parts(data: dict[str, Any], short: bool) -> Iterator[RenderableType]:
         yield Text(f"{'' if number else 'look next:':<13}agentloop {command} {directory}{more}", no_wrap=True)
 
 
-def _head(data: dict[str, Any]) -> Iterator[Text]:
+def _head(data: dict[str, Any]) -> Iterator[_Hung]:
     run, experiment = data["run"], data["experiment"]
     attempts = [row["attempts"] for row in data["rows"]]
     begun, done, faults = (sum(entry[key] for entry in attempts) for key in ("begun", "done", "faults"))
     state = f"{done} of {begun} attempts done" + (f", {faults} ended by a fault" if faults else "")
-    yield Text(f"run       {run['name']} in {run['directory']}: {state}")
+    yield _Hung(f"run       {run['name']} in {run['directory']}: {state}", 10)
     without = experiment["problems_without_visible_suite"]
     tail = f", {without} of them without a visible suite" if without else ""
-    yield Text(f"problems  {experiment['problems']} of {experiment['workload']}{tail}; seed {experiment['seed']}")
+    yield _Hung(f"problems  {experiment['problems']} of {experiment['workload']}{tail}; seed {experiment['seed']}", 10)
     for name, params in experiment["models"].items():
-        yield Text(f"model     {name} ({', '.join(f'{key} {value}' for key, value in sorted(params.items()))})")
-    yield Text(f"sandbox   {experiment['environment']['isolation']}")
+        yield _Hung(f"model     {name} ({', '.join(f'{key} {value}' for key, value in sorted(params.items()))})", 10)
+    yield _Hung(f"sandbox   {experiment['environment']['isolation']}", 10)
 
 
 def _table(*columns: tuple[str, str]) -> Table:

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentloop.confirm import confirmed
-from agentloop.errors import SandboxError, UserError
+from agentloop.errors import SandboxError, UserError, unreadable
 from agentloop.hashing import digest
 from agentloop.preflight import check_jobs, start
 from agentloop.progress import Quiet
@@ -194,9 +194,10 @@ def read(path: Path) -> Validated:
         text = path.read_text(encoding="utf-8")
         Validated(**json.loads(text))  # no other keys, which pydantic would pass over
         return TypeAdapter(Validated).validate_json(text, strict=True)
-    except (OSError, ValueError, TypeError, RecursionError) as error:  # pydantic's own is a ValueError
-        said = (error.strerror if isinstance(error, OSError) else None) or "it is no file of `agentloop validate`"
-        raise UserError(f"cannot use the validation {path}: {said}") from error
+    except OSError as error:
+        raise unreadable("the validation", path, error) from error
+    except (ValueError, TypeError, RecursionError) as error:  # pydantic's own is a ValueError
+        raise UserError(f"cannot use the validation {path}: it is no file of `agentloop validate`") from error
 
 
 def apply(found: Validated, problems: Sequence[Problem], path: Path) -> list[Problem]:

@@ -76,7 +76,8 @@ def command_line() -> str:
         "What each command can do, `import agentloop` can do too, with the same words.",
         "",
         "Exit status: 0 all is well; 1 agentloop failed, or `replay` found a difference, or `doctor` no sandbox; 2 the",
-        "user can mend it; 3 faults remain or the run was stopped early. Every error is one line on standard error.",
+        "user can mend it; 3 faults remain or the run was stopped early; 130 Ctrl-C in a command that only reads.",
+        "Every error is one line on standard error.",
     ]
     for name, text in _helps(typer.main.get_command(app), "agentloop"):
         lines += ["", f"## `{name}`", "", "```text", text.rstrip(), "```"]
@@ -92,6 +93,26 @@ def _helps(command: Any, name: str, parent: Any = None) -> Iterator[tuple[str, s
         yield from _helps(child, f"{name} {child.name}", context)
 
 
+_SETTINGS = (
+    ("iterations", "number", "candidates (programs) of one attempt at most"),
+    ("heat", "number", "temperature where a draw must differ, in place of the model's own"),
+    ("style", "text", "feedback style: a name, or the path of a folder"),
+    ("history", '`"fresh"`', "a repair request is one message: task, last program and feedback"),
+    ("history", '`"full"`', "a repair request carries the whole dialogue"),
+    ("on_repeat", '`"keep"`', "a program that comes back unchanged is treated like any other"),
+    ("on_repeat", '`"nudge"`', "the model is told that it came back (template `nudge`)"),
+    ("on_repeat", '`"heat"`', "the next request is warmer by 0.4, up to 1.2"),
+    ("on_repeat", '`"restart"`', "the dialogue is dropped and a program is drawn afresh, with `heat`"),
+    ("on_repeat", '`"stop"`', "the attempt ends"),
+    (
+        "submit",
+        '`"best_visible"`',
+        "the first program that passes the visible suite, else the one that passes most tests",
+    ),
+    ("submit", '`"last"`', "the last program"),
+)
+
+
 def strategies() -> str:
     """The built-in strategies with their settings, from the files in `graphs/`."""
     from agentloop.catalog import Kit, load_strategy, names
@@ -102,15 +123,23 @@ def strategies() -> str:
         "Set one with `settings = { iterations = 5 }` in the strategy's table, or with",
         "`-o strategies.0.settings.iterations=5`.",
         "What is not set comes from the feedback style (`probe` and `codeassay` set some), else from the table below.",
-        "`agentloop show strategy NAME --mermaid` draws the graph.",
+        "`agentloop show strategy NAME --mermaid` gives the graph as Mermaid text, which GitHub and most editors draw.",
+        "",
+        "Settings that several strategies have:",
+        "",
+        "| setting | value | meaning |",
+        "|---|---|---|",
+        *(f"| `{name}` | {value} | {_cell(meaning)} |" for name, value, meaning in _SETTINGS),
     ]
     for name in names("graphs"):
         strategy = load_strategy(name)
         told = fill(_words(strategy.build.__doc__ or ""), 120)
         lines += ["", f"## `{name}`", "", strategy.description, "", told, ""]
-        lines += ["| setting | default |", "|---|---|"]
-        values = strategy.resolve({}, Kit())
-        lines += [f"| `{key}` | `{json.dumps(value)}` |" for key, value in values.items()]
+        lines += ["| setting | default | or |", "|---|---|---|"]
+        choices = strategy.choices()
+        for key, value in strategy.resolve({}, Kit()).items():
+            others = ", ".join(f"`{json.dumps(other)}`" for other in choices.get(key, ()) if other != value)
+            lines.append(f"| `{key}` | `{json.dumps(value)}` | {others} |")
     return _page(lines)
 
 

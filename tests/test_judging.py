@@ -199,7 +199,7 @@ def test_a_suite_without_tests_is_refused(tmp_path: Path, problems: Path) -> Non
 
 def test_no_program_and_no_file(tmp_path: Path, problems: Path) -> None:
     (tmp_path / "empty.jsonl").write_text("\n")
-    for name, said in (("empty.jsonl", "holds no program"), ("none.jsonl", "no such file")):
+    for name, said in (("empty.jsonl", "holds no program"), ("none.jsonl", "No such file")):
         with pytest.raises(UserError, match=said):
             agentloop.judge_programs(
                 tmp_path / name, tmp_path / "out.jsonl", workload="jsonl", data=problems, sandbox="local"

@@ -80,7 +80,7 @@ def cli(folder: Path, *typed: str, stdin: str = "") -> subprocess.CompletedProce
     [
         ({"suite": "hiden"}, "unknown suite 'hiden': did you mean 'hidden'"),
         ({"jobs": 0}, "jobs = 0: it is how many programs run at once, 1 at least"),
-        ({"programs": "none.jsonl"}, "cannot read the programs none.jsonl: no such file"),
+        ({"programs": "none.jsonl"}, "cannot read the programs none.jsonl: No such file"),
         ({"programs": "/"}, "cannot read the programs /: it is a folder"),
         ({"out": "/dev/stdout"}, "/dev/stdout is no regular file: name one, or print the verdicts with -o -"),
         ({"out": "/dev/null"}, "/dev/null is no regular file"),

@@ -111,7 +111,8 @@ def show_entry(kind: str, name: str, *, mermaid: bool) -> None:
         from agentloop.config import StrategyConfig
         from agentloop.planning import plan_strategy
 
-        print(plan_strategy(StrategyConfig(name=name), None, Path.cwd()).graph.get_graph().draw_mermaid())
+        plan = plan_strategy(StrategyConfig(name=name), None, Path.cwd(), sketch=True)
+        print(plan.graph.get_graph().draw_mermaid())
     else:
         _show_strategy(name)
 
@@ -130,22 +131,25 @@ def _show_strategy(name: str) -> None:
     print("settings and their defaults")
     values = strategy.resolve({}, Kit(Path.cwd()))
     width = max(map(len, values), default=0)
+    choices = strategy.choices()
     for key, value in values.items():
-        print(f"  {key:<{width}}  {json.dumps(value)}")
+        others = [json.dumps(other) for other in choices.get(key, ()) if other != value]
+        print(f"  {key:<{width}}  {json.dumps(value)}" + (f", or {', '.join(others)}" if others else ""))
     if strategy.build.__doc__:
         print("\n" + fill(" ".join(strategy.build.__doc__.split()), 100))
     print(f"\nset one: -o strategies.0.settings.KEY=VALUE; draw it: agentloop show strategy {name} --mermaid")
 
 
 def _show_template(name: str) -> None:
-    from agentloop.catalog import Kit
+    from agentloop.catalog import Kit, names
     from agentloop.errors import UserError
     from agentloop.feedback import FIELDS
 
     style, slash, stem = name.removesuffix(".j2").rpartition("/")
-    if not slash:
-        raise UserError(f"template {name!r}: write STYLE/NAME, such as default/failed")
     kit = Kit(Path.cwd())
+    if not slash:
+        known = [f"{name}/{each}" for each in kit.style(name).templates] if name in names("feedback_templates") else []
+        raise UserError(f"template {name!r}: write STYLE/NAME: {', '.join(known) or 'for example default/failed'}")
     template = kit.template(style, stem)
     print(f"{template.name}: {template.description}")
     print(f"\nfile  {kit.style(style).folder / (stem + '.j2')}")

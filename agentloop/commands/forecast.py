@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentloop.budget import CHARACTERS_PER_TOKEN
@@ -12,8 +13,6 @@ from agentloop.snapshot import connect
 from agentloop.store import FILE, read_manifest
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from agentloop.config import ModelConfig
     from agentloop.planning import Plan
 
@@ -31,7 +30,9 @@ def forecast(plan: Plan, directory: Path) -> Iterator[str]:
         _check_growth(plan, directory)
     without = [problem.id for problem in problems if not problem.visible.tests]
     yield f"run         {experiment.name} into {directory}" + (" (goes on)" if (directory / FILE).exists() else "")
-    yield f"problems    {len(problems)} of {experiment.workload.name}: {_some([problem.id for problem in problems])}"
+    source = Path(experiment.workload.name)  # a file of one's own by the path that was typed
+    chosen = source.relative_to(Path.cwd()) if source.is_relative_to(Path.cwd()) else source
+    yield f"problems    {len(problems)} of {chosen}: {_some([problem.id for problem in problems])}"
     if without:
         yield f"            {len(without)} of them without a visible suite: {_some(without)}"
     for id, why in plan.left_out.items():

@@ -92,11 +92,12 @@ def validate(
     jobs: JOBS = 2,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print what was found, without progress.")] = False,
 ) -> None:
-    """Run the references of a workload, and write which tests and limits are sound.
+    """Find by its references which tests of a workload are sound.
 
     Problems whose reference fails a hidden test are quarantined, visible examples that it fails are dropped, limits are
-    at least three times the slowest reference. `--validated FILE` of run and judge takes the file. Status 2: not one
-    problem is sound. Status 3: a fault, nothing is known of a problem. The file is written all the same.
+    at least three times the slowest reference. It is all written to a file, which `--validated FILE` of run and judge
+    takes. Status 2: not one problem is sound. Status 3: a fault, nothing is known of a problem. The file is written
+    all the same.
     """
     from agentloop.progress import watch
 

@@ -65,6 +65,8 @@ def list_(
     if directory == "catalog":
         from agentloop.commands.catalog import listing
 
+        given = {"--strategy": strategy, "--model": model, "--problem": problem, "--outcome": outcome, "--fault": fault}
+        _refuse(given, "chooses attempts: agentloop list DIR")
         listing(as_json)
         return
     from agentloop.listing import Filter, lines, listed
@@ -97,8 +99,11 @@ def show(
     if what in ("strategy", "template", "sandbox"):
         from agentloop.commands.catalog import show_entry
 
+        _refuse({"--full": full, "--json": as_json}, "goes with an attempt: agentloop show DIR ATTEMPT")
+        _refuse({"--mermaid": mermaid and what != "strategy"}, _DRAWN)
         show_entry(what, which, mermaid=mermaid)
         return
+    _refuse({"--mermaid": mermaid}, _DRAWN)
     from agentloop.listing import find_attempt
     from agentloop.reader import open_run
     from agentloop.story import story, tell
@@ -121,8 +126,12 @@ def replay(
     execute: bool = typer.Option(False, "--execute", help="Run the programs again and name the verdicts that flip."),
     frozen: bool = typer.Option(False, "--frozen", help="With the run's own copies of its strategies and templates."),
     out: Annotated[Path | None, typer.Option(help="Drive the journal through a new run directory.")] = None,
-    sandbox: str = typer.Option("auto", help="With --execute: where the programs run."),
-    jobs: int = typer.Option(2, min=1, help="With --execute: programs that run at once."),
+    sandbox: Annotated[
+        str | None, typer.Option(help="With --execute: where the programs run.  [default: auto]")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="With --execute: programs that run at once.  [default: 2]")
+    ] = None,
     quiet: bool = typer.Option(False, "--quiet", help="No progress."),
 ) -> None:
     """Drive a run again from its journal and compare.
@@ -134,6 +143,8 @@ def replay(
 
     from agentloop.progress import watch
 
+    if not execute:
+        _refuse({"--sandbox": sandbox, "--jobs": jobs}, "goes with --execute: without it no program runs")
     if out is not None:
         if execute:
             from agentloop.errors import UserError
@@ -148,7 +159,7 @@ def replay(
         return
     if execute:
         with watch(quiet) as observer:
-            found = asyncio.run(_execute(directory, frozen, sandbox, jobs, observer))
+            found = asyncio.run(_execute(directory, frozen, sandbox or "auto", jobs or 2, observer))
     else:
         from agentloop.replay import replay_all
 
@@ -175,7 +186,7 @@ async def _execute(directory: Path, frozen: bool, name: str, jobs: int, observer
 
 def _say(found: Replayed, directory: Path) -> None:
     rate = found.attempts / found.seconds if found.seconds else 0.0
-    counts = f"{found.attempts} attempts, {found.transitions} transitions, {found.verdicts} hidden verdicts"
+    counts = f"{found.attempts:,} attempts, {found.transitions:,} transitions, {found.verdicts:,} hidden verdicts"
     print(f"{'equal' if found.equal else 'NOT equal'}: {counts} in {found.seconds:.1f} s ({rate:,.0f} attempts/s)")
     if found.unfinished:
         print(f"{found.unfinished} attempts are not finished in the run and were left out")
@@ -203,6 +214,18 @@ def export(directory: Path = RUN) -> None:
     with open_run(directory) as run:
         for row in rows(run):
             print(json.dumps(row))
+
+
+_DRAWN = "draws a strategy: agentloop show strategy NAME --mermaid"
+
+
+def _refuse(given: dict[str, object], why: str) -> None:
+    """Raise `UserError` for options that say nothing here: left unheard they would seem to hold."""
+    from agentloop.errors import UserError
+
+    for option, value in given.items():
+        if value:
+            raise UserError(f"{option} {why}")
 
 
 def _dump(data: Any) -> None:

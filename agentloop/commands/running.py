@@ -82,19 +82,26 @@ def run(
     chosen = {"name": workload, "problems": problems or None, "limit": limit, "every": every,
               "validated": str(validated.absolute()) if validated else None}  # fmt: skip
     if dry_run:
+        from textwrap import fill
+
         from agentloop.commands.forecast import forecast
 
         plan = planned()
         for line in forecast(plan, _directory(plan, out)):
-            print(line)
+            print(fill(line, 100, subsequent_indent=" " * 12, break_on_hyphens=False, break_long_words=False))
         return
     with watch(quiet) as observer:
         observer.event("phase", text=f"checking {experiment or 'the plan'}")
         plan = planned()
         for id, why in plan.left_out.items():
             observer.event("notice", text=f"left out: {id}: {why}")
-        summary = _drive(plan, _directory(plan, out), observer)
-    _end(summary, plan, _directory(plan, out), quiet)
+        directory = _directory(plan, out)
+        summary = _drive(plan, directory, observer)
+    try:
+        _end(summary, plan, directory, quiet)
+    except KeyboardInterrupt:  # one Ctrl-C more than the attempts took to end: it is the table that is not printed
+        print(f"{directory}: interrupted; all that was done is kept: agentloop report {directory}")
+        raise typer.Exit(3) from None
 
 
 def _directory(plan: Plan, out: Path | None) -> Path:

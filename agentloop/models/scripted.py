@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from agentloop.errors import ModelError, UserError
+from agentloop.errors import ModelError, UserError, unreadable
 from agentloop.hashing import digest
 from agentloop.types import Reply
 
@@ -202,7 +202,7 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise UserError(f"cannot read the script {path}: {error.strerror or error}") from None
+        raise unreadable("the script", path, error) from None
 
 
 def _parse(path: Path, data: bytes) -> tuple[Settings, list[Rule]]:

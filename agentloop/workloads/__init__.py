@@ -6,12 +6,11 @@ import runpy
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from agentloop.errors import AgentloopError, UserError, unknown_name
+from agentloop.errors import AgentloopError, UserError, unknown_name, unmatched
 from agentloop.fetch import Progress, silent
 from agentloop.hashing import digest
 from agentloop.types import LANGUAGES, Problem, memory_fault
@@ -147,8 +146,7 @@ def select(
     ids = [problem.id for problem in problems]
     for pattern in patterns:
         if not any(fnmatchcase(id, pattern) for id in ids):
-            near = get_close_matches(pattern, ids, n=3, cutoff=0.4) or ids[:3]
-            raise UserError(f"no problem matches {pattern!r}: nearest: {', '.join(near)} ({len(ids)} in all)")
+            raise unmatched(pattern, ids)
     chosen = [each for each in problems if not patterns or any(fnmatchcase(each.id, pattern) for pattern in patterns)]
     chosen = chosen[offset :: every or 1][:limit]
     if not chosen:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from agentloop.errors import NOT_UTF_8, UserError
+from agentloop.errors import NOT_UTF_8, UserError, unreadable
 
 Record = dict[str, Any]
 
@@ -25,9 +25,10 @@ def read_records(path: Path, data: bytes | None = None) -> Iterator[tuple[str, R
         text = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"cannot read the data file {path}: {NOT_UTF_8}: {error}") from error
-    except (OSError, EOFError, zlib.error) as error:
-        said = (error.strerror if isinstance(error, OSError) else None) or error
-        raise UserError(f"cannot read the data file {path}: {said}") from error
+    except OSError as error:
+        raise unreadable("the data file", path, error) from error
+    except (EOFError, zlib.error) as error:
+        raise UserError(f"cannot read the data file {path}: {error}") from error
     found = False
     for place, record in _array(path, text) if text.lstrip()[:1] == "[" else _lines(path, text):
         if not isinstance(record, dict):
@@ -41,7 +42,8 @@ def read_records(path: Path, data: bytes | None = None) -> Iterator[tuple[str, R
 def field(place: str, record: Record, name: str, kind: type) -> Any:
     """A field that must be there and of a type. Raises `UserError` with place and field."""
     if name not in record:
-        raise UserError(f"{place}: field {name!r} is missing (there: {', '.join(map(repr, record)) or 'none'})")
+        own = "; problems of your own go by --workload jsonl" if {"id", "statement"} <= record.keys() else ""
+        raise UserError(f"{place}: field {name!r} is missing (there: {', '.join(map(repr, record)) or 'none'}){own}")
     value = record[name]
     if not isinstance(value, kind):
         raise UserError(f"{place}: field {name!r} must be {kind.__name__}, not {type(value).__name__}")

@@ -51,9 +51,30 @@ def test_show_strategy_and_its_drawing(cli: Cli) -> None:
     text = cli("show", "strategy", "resample").stdout
     assert "iterations  3" in text
     assert "heat        0.8" in text
+    loop = cli("show", "strategy", "feedback_loop").stdout
+    assert '  on_repeat    "restart", or "keep", "nudge", "heat", "stop"\n' in loop
+    assert '  repair_heat  0.8, or "same"\n' in loop
     drawing = cli("show", "strategy", "resample", "--mermaid").stdout
     assert "decide -.-> again" in drawing
     assert "generate --> extract" in drawing
+
+
+def test_a_strategy_is_drawn_before_its_templates_are_written(study: Path, cli: Cli) -> None:
+    cli("new", "strategy", "mine")
+    file = study / "graphs" / "mine.py"
+    file.write_text(file.read_text().replace('kit.template(style, "task")', 'kit.template(style, "hint")'))
+    drawing = cli("show", "strategy", "graphs/mine.py", "--mermaid")
+    assert (drawing.returncode, "generate --> extract" in drawing.stdout) == (0, True), drawing.stderr
+    run = cli("run", "study.toml", "--strategy", "graphs/mine.py", "--dry-run")
+    assert (run.returncode, "unknown template of style 'default' 'hint'" in run.stderr) == (2, True)
+
+
+def test_every_command_is_told_whole_in_80_columns(tmp_path: Path) -> None:
+    text = str(subprocess.run(command("--help"), **settings(tmp_path, COLUMNS="80"), timeout=60).stdout)  # type: ignore[call-overload]
+    assert len(text.splitlines()) > 15
+    assert [
+        line for line in text.splitlines() if len(line) > 80 or (line.endswith("...") and "Usage" not in line)
+    ] == []
 
 
 def test_show_template_and_sandbox(cli: Cli) -> None:

@@ -20,12 +20,34 @@ STUDY = ("run", "study.toml", "--out", "out")
     ("arguments", "said"),
     [
         (("run", "nowhere.toml"), "experiment nowhere.toml: no such file"),
+        (("run", "studdy.toml"), "no such file: did you mean study.toml?"),
+        (("run", "toy.jsonl"), "it is no TOML; problems go by --workload jsonl --data toy.jsonl"),
+        (("run", "graphs/own.py"), "it is no TOML; a strategy goes by --strategy graphs/own.py"),
+        (("run", "runs/first"), "it is a folder; a run goes on with the command that began it"),
+        (
+            ("run", "study.toml", "--out", "runs"),
+            "runs has runs in it (first): give a directory of its own, such as runs/",
+        ),
         (("run",), "no model is given"),
         (("run", "--model", "scripted:script.toml"), "no strategy is given"),
         ((*STUDY, "--strategy", "feedbak_loop"), "did you mean 'feedback_loop'?"),
         ((*STUDY, "--strategy", "graphs/nowhere.py"), "no such file"),
+        ((*STUDY, "--strategy", "graphs/owm.py"), "did you mean graphs/own.py?"),
+        ((*STUDY, "--strategy", "own"), "did you mean 'graphs/own.py'? known: "),
+        ((*STUDY, "-o", "strategies.0.settings.style=mine"), "did you mean 'feedback_templates/mine'? known: "),
         ((*STUDY, "--data", "nowhere.jsonl"), "nowhere.jsonl"),
         ((*STUDY, "--data", "empty.jsonl"), "empty.jsonl"),
+        ((*STUDY, "--data", "toi.jsonl"), "No such file or directory: did you mean "),
+        ((*STUDY, "--model", "scripted:scripd.toml"), "/script.toml?"),
+        (
+            (*STUDY, "--workload", "humaneval"),
+            "is missing (there: 'id', 'statement', 'entry_point', 'visible', 'hidden'); "
+            "problems of your own go by --workload jsonl",
+        ),
+        (
+            ("judge", "--workload", "jsonl", "--data", "toy.jsonl", "--programs", "toyy.jsonl", "-o", "v"),
+            "cannot read the programs toyy.jsonl: No such file or directory: did you mean toy.jsonl?",
+        ),
         ((*STUDY, "--problems", "dubble"), "double"),
         ((*STUDY, "--model", "scripted:nowhere.toml"), "nowhere.toml"),
         ((*STUDY, "-o", "workload.limt=2"), "did you mean 'limit'?"),
@@ -34,10 +56,20 @@ STUDY = ("run", "study.toml", "--out", "out")
         ((*STUDY, "-o", "nonsense"), "key=value"),
         ((*STUDY, "--sandbox", "dokcer"), "did you mean 'docker'?"),
         (("report", "nowhere"), "nowhere: no such run directory"),
+        (("report", "first"), "first: no such run directory: did you mean runs/first?"),
+        (("report", "runs/frist"), "runs/frist: no such run directory: did you mean runs/first?"),
+        (("report", "runs"), "it has runs in it: first"),
         (("list", "."), ". is not a run directory"),
         (("show", "strategy", "self_debugg"), "did you mean 'self_debug'?"),
         (("show", "template", "default/faild"), "did you mean 'failed'?"),
         (("show", "template", "failed"), "write STYLE/NAME"),
+        (("show", "template", "probe"), "write STYLE/NAME: probe/compile_error, probe/failed, "),
+        (("show", "runs/first", "1", "--mermaid"), "--mermaid draws a strategy"),
+        (("show", "template", "default/failed", "--mermaid"), "--mermaid draws a strategy"),
+        (("show", "strategy", "direct", "--json"), "--json goes with an attempt: agentloop show DIR ATTEMPT"),
+        (("list", "--fault"), "--fault chooses attempts: agentloop list DIR"),
+        (("replay", "runs/first", "--sandbox", "local"), "--sandbox goes with --execute"),
+        (("replay", "runs/first", "--out", "copy", "--jobs", "1"), "--jobs goes with --execute"),
         (("show", "sandbox", "dokcer"), "did you mean 'docker'?"),
         (("replay", "nowhere"), "nowhere: no such run directory"),
         (("new", "strategy", "3x"), "letters, digits and _"),
@@ -49,6 +81,9 @@ STUDY = ("run", "study.toml", "--out", "out")
 )
 def test_one_line_and_status_2(study: Path, cli: Cli, arguments: tuple[str, ...], said: str) -> None:
     (study / "empty.jsonl").write_text("")
+    for path in ("graphs/own.py", "feedback_templates/mine/task.j2", "runs/first/store.sqlite"):
+        (study / path).parent.mkdir(parents=True)
+        (study / path).write_text("def build(kit):\n")
     before = sorted(path.name for path in study.iterdir())
     done = cli(*arguments)
     assert done.returncode == 2, done.stderr

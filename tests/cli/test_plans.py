@@ -96,3 +96,19 @@ def test_an_id_that_cannot_be_printed_is_refused(study: Path, cli: Cli) -> None:
     done = cli("run", "study.toml", "--dry-run")
     assert done.returncode != 0
     assert "cannot be printed" in done.stderr
+
+
+def test_a_plan_fits(study: Path, cli: Cli) -> None:
+    lines = cli("run", "study.toml", "--strategy", "feedback_loop", "--dry-run").stdout.splitlines()
+    assert lines[3:5] == [
+        "strategy    feedback_loop (iterations=2, history=fresh, on_repeat=restart, heat=0.8,",
+        "            repair_heat=0.8, submit=best_visible, style=default)",
+    ]
+    assert max(map(len, lines)) <= 100
+
+
+def test_a_ceiling_that_ends_a_run_says_what_to_do(study: Path, cli: Cli) -> None:
+    done = cli("run", "study.toml", "--max-tokens", "300", "-o", "attempts=1", "--quiet")
+    assert done.returncode == 3
+    assert "; stopped: ceiling --max-tokens 300: 0 spent or reserved, the next call may take 1," in done.stdout
+    assert ": give a higher one; run again to go on" in done.stdout

@@ -26,7 +26,7 @@ def test_report_fits_and_names_the_suite_of_every_count(finished: Path, cli: Cli
 
 def test_list_gives_the_way_of_each_attempt(finished: Path, cli: Cli) -> None:
     lines = cli("list", "runs/study", "--strategy", "feedback_loop").stdout.splitlines()
-    found = {cells[1]: cells[5:] for cells in (re.split(" {2,}", line.strip()) for line in lines[1:])}
+    found = {cells[1]: cells[3:] for cells in (re.split(" {2,}", line.strip()) for line in lines[2:])}
     assert found == {
         "double": ["failed>passed", "visible suite passed", "failed>passed"],
         "square": ["failed>failed", "visible suite passed", "passed"],
@@ -37,6 +37,35 @@ def test_list_gives_the_way_of_each_attempt(finished: Path, cli: Cli) -> None:
     assert sorted((json.loads(line)["problem"], json.loads(line)["strategy"]) for line in hidden) == [
         ("double", "feedback_loop"), ("triple", "feedback_loop"), ("triple", "resample"),
     ]  # fmt: skip
+
+
+def test_list_fits_and_leaves_out_what_is_the_same_everywhere(finished: Path, cli: Cli) -> None:
+    lines = cli("list", "runs/study").stdout.splitlines()
+    assert lines[:3] == [
+        "                            hidden suite                           visible suite",
+        "id  problem  strategy       first>final      why it ended          program by program",
+        " 1  double   feedback_loop  failed>passed    visible suite passed  failed>passed",
+    ]
+    assert max(map(len, lines)) <= 100
+    assert cli("run", "study.toml", "--samples", "2", "--quiet").returncode == 0
+    heads = cli("list", "runs/study", "--problem", "doub*").stdout.splitlines()[1]
+    assert re.split(" {2,}", heads) == [
+        "id",
+        "problem",
+        "strategy",
+        "sample",
+        "first>final",
+        "why it ended",
+        "program by program",
+    ]
+
+
+def test_a_list_of_nothing_says_so(finished: Path, cli: Cli) -> None:
+    assert cli("list", "runs/study", "--fault").stdout.splitlines()[2:] == ["no attempt is like that"]
+    assert cli("list", "runs/study", "--fault", "--json").stdout == ""
+    wrong = cli("list", "runs/study", "--problem", "dubble")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr.startswith("agentloop: no problem matches 'dubble': nearest: double")
 
 
 def test_show_tells_the_whole_story(finished: Path, cli: Cli) -> None:
@@ -54,13 +83,28 @@ def test_show_tells_the_whole_story(finished: Path, cli: Cli) -> None:
         assert place >= 0, part
 
 
+def test_show_names_what_a_problem_lost(tmp_path: Path, sandbox: str, cli: Cli) -> None:
+    (tmp_path / "script.toml").write_text("[[rule]]\nreply = 'none'\n")
+    tests = {"visible": [{"assert": "inc(1) == 3"}, {"assert": "inc(1) == 2"}], "hidden": [{"args": [2], "value": 3}]}
+    problem = {"id": "inc", "entry_point": "inc", "statement": "Write inc(n).", "references": ["inc = lambda n: n + 1"]}
+    (tmp_path / "own.jsonl").write_text(json.dumps(problem | tests))
+    own = ("--workload", "jsonl", "--data", "own.jsonl", "--sandbox", sandbox, "--quiet")
+    assert cli("validate", *own, "-o", "sound.json").returncode == 0
+    words = ("--validated", "sound.json", "--strategy", "direct", "--model", "scripted:script.toml", "--out", "out")
+    assert cli("run", *own, *words).returncode == 0
+    notes = json.loads(cli("show", "out", "1", "--json").stdout)["notes"]
+    assert notes == ["example dropped: v1: the reference does not pass it"]
+    told = cli("show", "out", "1").stdout.splitlines()
+    assert told[1:3] == ["  1 visible and 1 hidden tests; ended: iterations used up", f"  of the problem: {notes[0]}"]
+
+
 def test_show_needs_one_attempt(finished: Path, cli: Cli) -> None:
     several = cli("show", "runs/study", "double")
     assert several.returncode == 2
     assert "double is 2 attempts" in several.stderr
     assert cli("show", "runs/study", "double:resample:script:0").returncode == 0
     assert cli("show", "runs/study", "dubble").stderr.startswith(
-        "agentloop: runs/study has no problem 'dubble': did you mean double?"
+        "agentloop: runs/study has no problem 'dubble': did you mean double? `agentloop list runs/study` shows all 4"
     )
 
 

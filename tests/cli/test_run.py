@@ -108,8 +108,8 @@ def test_faults_are_counted_apart_and_end_with_status_3(study: Path, cli: Cli) -
     assert row["attempts"] == {"begun": 4, "done": 3, "faults": 1, "unfinished": 0}
     assert (row["hidden"]["of"], row["hidden"]["initial"]) == (3, 0)
     listed = cli("list", "runs/study", "--fault").stdout.splitlines()
-    assert len(listed) == 2
-    assert "model_error" in listed[1]
+    assert len(listed) == 3  # two lines are the heads
+    assert "model_error" in listed[2]
 
 
 def test_dry_run_prints_the_plan_and_starts_nothing(study: Path, cli: Cli) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -81,3 +82,45 @@ def test_a_run_that_is_cancelled_stops_at_once(study: Path, cli: Cli, signals: t
     rows = json.loads(cli("report", "runs/study", "--json").stdout)["rows"]
     assert [row["attempts"]["faults"] for row in rows] == [0] * len(rows)
     assert sum(row["attempts"]["unfinished"] for row in rows) == 1
+
+
+FIRST_WRITE = """
+import os, signal, sys
+from agentloop.cli import main
+
+class Interrupted:
+    encoding, first = "utf-8", True
+    def write(self, text):
+        if self.first:
+            self.first = False
+            os.kill(os.getpid(), signal.SIGINT)
+        return sys.__stdout__.write(text)
+    def flush(self): sys.__stdout__.flush()
+    def isatty(self): return False
+    def fileno(self): return 1
+
+sys.stdout = Interrupted()
+main()
+"""
+AT_EXIT = """
+import atexit, os, signal
+atexit.register(os.kill, os.getpid(), signal.SIGINT)
+from agentloop.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "said"),
+    [
+        (FIRST_WRITE, 3, "runs/study: interrupted; all that was done is kept: agentloop report runs/study\n"),
+        (AT_EXIT, 0, "agentloop show runs/study ATTEMPT\n"),
+    ],
+    ids=["while its table is printed", "while the interpreter is taken down"],
+)
+def test_an_interrupt_after_the_last_attempt_loses_no_word(finished: Path, code: str, status: int, said: str) -> None:
+    line = [sys.executable, "-c", code, "run", "study.toml"]
+    done = subprocess.run(line, **settings(finished), timeout=120)  # type: ignore[call-overload]
+    assert done.returncode == status, done.stderr
+    assert done.stdout.endswith(said)
+    assert "KeyboardInterrupt" not in done.stderr

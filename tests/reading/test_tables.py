@@ -28,6 +28,18 @@ def text(run: Run, *, short: bool = False) -> str:
     return " ".join(said.split())
 
 
+def test_what_does_not_fit_goes_on_under_its_own_column(run: Run) -> None:
+    run.problem("A")
+    run.attempt("A", "direct", [Made("a", "passed", "passed")], stop="passed")
+    screen = Console(file=StringIO(), width=40)
+    with open_run(run.directory) as reading:
+        data = report(reading)
+    data["experiment"]["environment"]["isolation"] = "docker: no network, read-only root, own uid"
+    render(data, screen)
+    assert isinstance(screen.file, StringIO)
+    assert "\nsandbox   docker: no network, read-only\n          root, own uid\n" in screen.file.getvalue()
+
+
 def test_an_oracle_is_marked_in_every_table_and_warned_of(run: Run) -> None:
     run.store.set_meta("manifest", manifest(peek="oracle_peek"))
     run.problem("A")
