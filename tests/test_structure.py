@@ -14,7 +14,7 @@ PACKAGE = ROOT / "agentloop"
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if "_catalog" not in path.parts)
 
 # One stdlib-only file by design: it is sent whole into every backend, and must be read as one to be trusted.
-LONGER = {"judge.py": 993}
+LONGER = {"judge.py": 1000}
 
 # Who may not import whom, by prefix of the module's path below agentloop/: data flows one way.
 FORBIDDEN = {

@@ -15,7 +15,8 @@ job (host -> judge):
   {"id": str,
    "files": {relpath: text},            laid down in {src}, which is read-only once the build is over
    "tools": {"id": str, "files": {relpath: text}, "argv": [...], "limits": {...}},   optional: helpers in {tools}; laid
-                                        and built by argv when a lane meets this id first, kept as long as the lane;
+                                        and built by argv when a lane meets this id first, kept as long as the lane,
+                                        which needs no "files" any more;
                                         "forker": argv of the interpreter that tests may be forks of
    "build": {"argv": [...], "limits": {...}} | null,      run once in {src}; exit status not 0 -> no test is run
    "tests": [{"id": str, "argv": [...], "forked": [...],   with a forker: its arguments instead of argv
@@ -75,6 +76,8 @@ PAGE, TICK = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
 STACK = 256 * 2**20
 SAMPLE = 0.02
 """Seconds between two looks at the processes of a running test."""
+FLUSH = 0.05
+"""Seconds that a test's record waits for others at most, while none of these takes longer."""
 SLACK = 8 * 2**20
 """Bytes that the kernel's figures of a process's memory may be off by, and that one touches before it is another."""
 BIG = 32 * 2**20
@@ -269,6 +272,7 @@ class Judge:
         self.own_network = self.unix_sockets() == 0
         self.foreign, self.base, self.clock = set(), 0, 0.0  # type: set[int], int, float
         self.input, self.jobs = bytearray(), []  # type: tuple[bytearray, list[bytearray]]
+        self.unsent, self.sent = b"", 0.0
         self.selector = selectors.DefaultSelector()
 
     def serve(self) -> None:
@@ -322,7 +326,11 @@ class Judge:
             self.jobs += lines
 
     def say(self, record: dict[str, Any]) -> None:
-        write(self.output, json.dumps(record).encode() + b"\n")
+        """Tell the host. A test's record may wait a moment for the next ones: many hands pass each write on."""
+        self.unsent += json.dumps(record).encode() + b"\n"
+        if "test" not in record or time.monotonic() - self.sent > FLUSH:
+            write(self.output, self.unsent)
+            self.unsent, self.sent = b"", time.monotonic()
 
     # -- one job ---------------------------------------------------------------------------------------------------
 
@@ -466,6 +474,9 @@ class Judge:
                 self.finish(process)
         if not ended:
             raise Unable("processes that cannot be killed")
+        for process, each in zip(running, (test, spec), strict=False):
+            if "failure" in process.streams and (why := process.streams.pop("failure").text()[0]):
+                raise Unable(f"cannot start {each['argv'][0]}: {why}")
         if not self.confinement.own_root:
             if self.own_network and self.unix_sockets() > bool(self.forker):  # that one's door
                 collect_sockets()
@@ -520,11 +531,7 @@ class Judge:
         for stream in streams.values():
             self.selector.register(stream.fd, selectors.EVENT_READ, lambda s=stream: self.drain(process, s))
         if failure is not None:
-            message = os.read(failure, 4096)
-            os.close(failure)
-            if message:
-                self.finish(process)
-                raise Unable(f"cannot start {argv[0]}: {message.decode(errors='replace')}")
+            streams["failure"] = Stream(failure, 4096)  # looked at when all is over: then none has to wake for it
         return process
 
     def launch(

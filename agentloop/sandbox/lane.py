@@ -45,6 +45,8 @@ class Lane:
     writer: Writer
     kill: Callable[[], Awaitable[None]]
     hello: dict[str, Json] = field(default_factory=dict)
+    _tools: str = ""
+    """The id of those that it has."""
     _ids: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     async def greet(self) -> dict[str, Json]:
@@ -63,6 +65,9 @@ class Lane:
         Raises `SandboxError` when the stream breaks, a record is late, or the judge reports a fault.
         """
         name = f"job{next(self._ids)}"
+        tools = wire.get("tools")
+        if tools and tools["id"] == self._tools:
+            wire = {**wire, "tools": {**tools, "files": {}}}
         await self._send({**wire, "id": name})
         records: list[dict[str, Json]] = []
         parts = (wire, wire.get("build") or {})
@@ -74,6 +79,7 @@ class Lane:
             if "fault" in record:
                 raise SandboxError(f"the judge: {record['fault']}")
             if "end" in record:
+                self._tools = tools["id"] if tools else self._tools
                 return records, bool(record["end"]["clean"])
             records.append(record)
 

@@ -97,6 +97,20 @@ async def test_a_fork_runs_as_a_new_interpreter_would(lane: Lane) -> None:
 
 
 @pytest.mark.parametrize("lane", [True], indirect=True)
+async def test_a_lane_is_sent_its_helpers_once(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[Any] = []
+    write = lane.writer.write
+    monkeypatch.setattr(lane.writer, "write", lambda data: (sent.append(json.loads(data)), write(data)))
+    files = wire_job(job(1))["tools"]["files"]
+    other = wire_job(job(3)) | {"tools": {**wire_job(job(3))["tools"], "id": "other"}}
+    for wire in (wire_job(job(1)), wire_job(job(2)), other, other):
+        records, clean = await lane.run(wire)
+        assert clean
+        assert records[0]["exit"] == 0
+    assert [each["tools"]["files"] for each in sent] == [files, {}, files, {}]
+
+
+@pytest.mark.parametrize("lane", [True], indirect=True)
 async def test_another_stack_limit_takes_another_interpreter(lane: Lane) -> None:
     await run(lane, job(1))
     first = forkers(lane)
