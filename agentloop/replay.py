@@ -9,6 +9,7 @@ directory. By default today's strategy and template files are used, so that a ch
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import multiprocessing
 import os
 import shutil
@@ -35,8 +36,7 @@ from agentloop.store import Store
 from agentloop.types import problem_from
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from multiprocessing.sharedctypes import Synchronized
+    from collections.abc import Callable, Iterator, MutableSequence
 
     from agentloop.catalog import Style
     from agentloop.progress import Observer, Shown
@@ -144,15 +144,16 @@ def replay_all(directory: Path, *, frozen: bool = False, shown: Callable[[], Sho
     else:
         # Forked: what they need is loaded, and nothing is open.
         fork = multiprocessing.get_context("fork")
-        done = fork.Value("q")
+        done = fork.Array("q", count, lock=False)  # one that is killed would take a lock along
         try:
             with ProcessPoolExecutor(count, fork, _begin, (done,)) as pool:
-                shares = [pool.submit(_share, directory, frozen, (number, count)) for number in range(count)]
+                with _uninterrupted():
+                    shares = [pool.submit(_share, directory, frozen, (number, count)) for number in range(count)]
                 with shown() as observer:
                     observer.event("plan", total=attempts, reused=0)
                     while wait(shares, timeout=LOOK).not_done:
-                        observer.event("replayed", attempts=done.value)
-                    observer.event("replayed", attempts=done.value)
+                        observer.event("replayed", attempts=sum(done))
+                    observer.event("replayed", attempts=sum(done))
                 found = [share.result() for share in shares]
         except BrokenProcessPool as error:
             raise AgentloopError("a process of the replay was killed (by lack of memory?): replay again") from error
@@ -163,25 +164,38 @@ def replay_all(directory: Path, *, frozen: bool = False, shown: Callable[[], Sho
     return whole
 
 
-_done: Synchronized[int]
-"""In a process of `replay_all`: attempts that all of them have replayed."""
+_done: MutableSequence[int]
+"""In a process of `replay_all`: attempts that each of them has replayed."""
 
 
-def _begin(done: Synchronized[int]) -> None:
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Put Ctrl-C off: where a process is forked Python loses it, and a fork that is new tells of it at length."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _begin(done: MutableSequence[int]) -> None:
     global _done
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it in silence
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     _done = done
 
 
 class _Counting(Quiet):
+    def __init__(self, number: int) -> None:
+        self._number = number
+
     def event(self, kind: str, /, **data: Any) -> None:
         if kind == "replayed":
-            with _done.get_lock():
-                _done.value += 1
+            _done[self._number] = data["attempts"]
 
 
 def _share(directory: Path, frozen: bool, share: tuple[int, int]) -> Replayed:
-    return asyncio.run(replay(directory, frozen=frozen, observer=_Counting(), share=share))
+    return asyncio.run(replay(directory, frozen=frozen, observer=_Counting(share[0]), share=share))
 
 
 async def replay(

@@ -6,6 +6,8 @@ import asyncio
 import json
 import shutil
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +84,34 @@ def test_processes_side_by_side_find_what_one_finds(study: Study, monkeypatch: p
     one.differences.sort(key=lambda difference: difference.attempt)
     one.seconds = many.seconds
     assert many == one
+
+
+# Ctrl-C goes to all processes of a terminal: here just when one has been forked.
+INTERRUPTED = """
+import os, signal, sys
+from agentloop import replay
+from agentloop.cli import main
+replay.WORTH_A_PROCESS = 1
+os.sched_getaffinity = lambda _: range(2)
+os.register_at_fork(after_in_parent=lambda: os.killpg(0, signal.SIGINT))
+sys.argv = ["agentloop", "replay", sys.argv[1]]
+main()
+"""
+
+
+def test_ctrl_c_while_its_processes_start_ends_it_in_silence(study: Study) -> None:
+    _, run = study(RULES, ["direct"], [ADD, SQUARE], samples=2)
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, str(run)],
+        start_new_session=True,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (130, "")
+    assert "Traceback" not in done.stderr
+    assert "killed" not in done.stderr
 
 
 def test_a_changed_template_is_named_with_the_attempts_and_the_turn_from_which_it_matters(
