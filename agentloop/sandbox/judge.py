@@ -283,8 +283,7 @@ class Judge:
             with contextlib.suppress(PermissionError):  # a filter may forbid it of other processes
                 resource.prlimit(os.getpid(), resource.RLIMIT_CORE)
                 self.gates, self.heir = not self.confinement.harden, death_signal()
-                most = resource.getrlimit(resource.RLIMIT_STACK)[1]
-                resource.setrlimit(resource.RLIMIT_STACK, (STACK if most < 0 else min(STACK, most),) * 2)
+                resource.setrlimit(resource.RLIMIT_STACK, (at_most(resource.RLIMIT_STACK, STACK),) * 2)
         self.output = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, FIRST_FD)
         os.dup2(null, 1)
         for _ in range(FIRST_FD - null - 1):  # low numbers are for programs: nothing to be moved out of their way
@@ -352,6 +351,7 @@ class Judge:
     def run_job(self, job: dict[str, Any]) -> None:
         limits, build, tools, timeouts = job["limits"], job.get("build"), job.get("tools"), 0
         if tools and tools["id"] != self.tools_id:
+            self.tools_id = None  # those that it has are gone, whether the new ones can be built or not
             self.lay(self.tools, tools["files"], 0o755, self.uids["program"])
             record, _ = self.run("tools", tools, tools["limits"], self.tools)
             if record["exit"] != 0:

@@ -106,6 +106,19 @@ async def test_what_it_cannot_do_is_a_fault(process: asyncio.subprocess.Process,
     assert rest[-1] == {"job": "good", "end": {"clean": True, "why": ""}}
 
 
+async def test_tools_that_cannot_be_built_leave_none_that_stood_there(process: asyncio.subprocess.Process) -> None:
+    def with_tools(name: str, build: str) -> str:
+        files = {"build.sh": build, "word": name}
+        tools = {"id": name, "files": files, "argv": ["/bin/sh", "{tools}/build.sh"], "limits": LIMITS}
+        test = {"id": "t", "argv": ["/bin/cat", "{tools}/word"], "stdin": "", "channel": False}
+        return wire(tools=tools, tests=[test])
+
+    good, bad = with_tools("good", "exit 0"), with_tools("bad", "echo broken >&2; exit 1")
+    _, first, _, fault, again, _ = await ask(process, good, bad, good)
+    assert fault["fault"] == "Unable: tools: broken\n"
+    assert (first["stdout"], again["stdout"]) == ("good", "good")
+
+
 @pytest.mark.parametrize("gated", [True, False])
 async def test_memory_that_the_judge_takes_for_a_big_job_is_no_programs(
     process: asyncio.subprocess.Process, gated: bool
