@@ -116,7 +116,9 @@ class LocalSandbox:
         except BaseException as error:
             if uids:
                 uids.release()
-            raise SandboxError(f"cannot start a lane: {error}") from error if isinstance(error, OSError) else None
+            if isinstance(error, OSError):
+                raise SandboxError(f"cannot start a lane: {error}") from error
+            raise
         assert process.stdin is not None
         assert process.stdout is not None
 

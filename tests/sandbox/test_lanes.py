@@ -170,6 +170,20 @@ async def test_cancelled_job_takes_its_lane_along(sandbox: LocalSandbox) -> None
 
 
 @namespaces
+async def test_a_job_may_be_cancelled_at_every_moment_of_its_lanes_start() -> None:
+    for turns in range(1, 40):  # of the event loop
+        sandbox = LocalSandbox(lanes=1)
+        task = asyncio.ensure_future(sandbox.execute(HELLO))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await sandbox.close()
+    assert not lanes()
+
+
+@namespaces
 async def test_unknown_language(sandbox: LocalSandbox) -> None:
     with pytest.raises(UserError, match="unknown language 'cobol'"):
         await sandbox.execute(Job("cobol", "", (stdio(),), Limits()))
