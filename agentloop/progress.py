@@ -186,8 +186,9 @@ class Live:
 
         if not self._tally.total:
             return Group(Text(self._phase, overflow="ellipsis", no_wrap=True))
-        full = BAR * (self._tally.reused + self._tally.done) // self._tally.total
-        bar = Text("━" * full, style="green").append("─" * (BAR - full), style="dim")
+        width = min(BAR, self._display.console.width)
+        full = width * (self._tally.reused + self._tally.done) // self._tally.total
+        bar = Text("━" * full, style="green").append("─" * (width - full), style="dim")
         return Group(bar, Text(self._tally.line()))
 
     def event(self, kind: str, /, **data: Any) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+import re
 
-from agentloop.progress import Plain, Tally, counted
+import pytest
+
+from agentloop.progress import Live, Plain, Tally, counted
 
 
 def test_one_of_a_thing_is_no_plural() -> None:
@@ -30,3 +33,15 @@ def test_outcomes_after_going_on_are_said_to_be_those_of_the_new_ones() -> None:
     tally.take("done", {"attempt": 4, "visible": "failed", "hidden": "passed"})
     told = "4 of 5 attempts done | visible suite of 1 new: failed 1 | hidden suite of 1 new: passed 1 of 1"
     assert tally.line(over=True) == told
+
+
+@pytest.mark.parametrize(("columns", "bar"), [(40, "━" * 10 + "─" * 30), (200, "━" * 15 + "─" * 45)])
+def test_the_bar_is_one_line_of_any_terminal(
+    columns: int, bar: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in (("COLUMNS", str(columns)), ("FORCE_COLOR", "1"), ("TERM", "xterm")):
+        monkeypatch.setenv(name, value)
+    with Live() as live:
+        live.event("plan", total=4, reused=1)
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err).split("\n")
+    assert {line.strip("\r") for line in shown if "─" in line} == {bar}
