@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import threading
 import time
 from concurrent.futures import ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -182,7 +183,16 @@ def _begin(done: MutableSequence[int]) -> None:
     global _done
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it in silence
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    threading.Thread(target=_follow, daemon=True).start()
     _done = done
+
+
+def _follow() -> None:
+    """End this process with the one that forked it, which may be killed: it would wait for its next task for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 class _Counting(Quiet):

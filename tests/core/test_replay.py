@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -86,32 +87,40 @@ def test_processes_side_by_side_find_what_one_finds(study: Study, monkeypatch: p
     assert many == one
 
 
-# Ctrl-C goes to all processes of a terminal: here just when one has been forked.
-INTERRUPTED = """
+FORKING = """
 import os, signal, sys
 from agentloop import replay
 from agentloop.cli import main
 replay.WORTH_A_PROCESS = 1
 os.sched_getaffinity = lambda _: range(2)
-os.register_at_fork(after_in_parent=lambda: os.killpg(0, signal.SIGINT))
+forks = []
+def forked():
+    forks.append(1)
+    {then}
+os.register_at_fork(after_in_parent=forked)
 sys.argv = ["agentloop", "replay", sys.argv[1]]
 main()
 """
 
 
+def _forking(run: Path, then: str) -> subprocess.CompletedProcess[str]:
+    """A replay by two processes, which does something when it has forked one, up to the end of all of them."""
+    argv = [sys.executable, "-c", FORKING.format(then=then), str(run)]
+    return subprocess.run(argv, start_new_session=True, capture_output=True, text=True, check=False, timeout=60)
+
+
 def test_ctrl_c_while_its_processes_start_ends_it_in_silence(study: Study) -> None:
     _, run = study(RULES, ["direct"], [ADD, SQUARE], samples=2)
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, str(run)],
-        start_new_session=True,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = _forking(run, "os.killpg(0, signal.SIGINT)")  # to all of them, as a terminal sends it
     assert (done.returncode, done.stdout) == (130, "")
     assert "Traceback" not in done.stderr
     assert "killed" not in done.stderr
+
+
+def test_its_processes_end_with_one_that_is_killed(study: Study) -> None:
+    _, run = study(RULES, ["direct"], [ADD, SQUARE], samples=2)
+    done = _forking(run, "forks[1:] and os.kill(os.getpid(), signal.SIGKILL)")
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGKILL, "", "")
 
 
 def test_a_changed_template_is_named_with_the_attempts_and_the_turn_from_which_it_matters(
