@@ -220,6 +220,41 @@ def f():
     threading.Thread(target=spin).start()
     ctypes.CDLL(None).syscall({"x86_64": 60}.get(os.uname().machine, 93), 0)
 """
+# Ends without end, of processes that fall to the judge.
+ORPHANS = """
+import os, time
+def f():
+    until = time.monotonic() + 0.3
+    while time.monotonic() < until:
+        if os.fork() == 0:
+            try:
+                os.fork()
+            finally:
+                os._exit(3)
+        os.wait()
+    return 1
+"""
+STOPPED = """
+import os, time
+def f():
+    if os.fork() == 0:
+        for _ in range(100):
+            os.kill(os.getppid(), 19); time.sleep(0.001); os.kill(os.getppid(), 18)
+        os._exit(0)
+    os.wait()
+    return 1
+"""
+SOCKETS = """
+import socket
+KEPT = []
+def f():
+    try:
+        while True:
+            KEPT.append(socket.socket(socket.AF_UNIX))
+            KEPT[-1].bind(chr(0) + chr(10) * 40 + str(len(KEPT)))
+    except OSError:
+        return len(KEPT) < 2 or len(KEPT) > 40  # a level may allow none
+"""
 
 
 def left_early(execution: Execution) -> None:
@@ -259,6 +294,9 @@ def hostile() -> list[Case]:
         ("threads after the main thread", job(ZOMBIE_LEADER, limits=SHORT), limited("cpu")),
         ("deaf to signals", job(DEAF, limits=SHORT), limited("cpu")),
         ("stops itself", job("import os\ndef f(): os.kill(os.getpid(), 19)", limits=ASLEEP), limited("wall")),
+        ("is stopped and goes on", job(STOPPED), expect(value=1)),
+        ("orphans that end", job(ORPHANS, call("f"), call("f")), expect(value=1)),
+        ("sockets of many lines", job(SOCKETS, call("f"), call("f")), expect(value=True)),
         ("sleeps", job("import time\ndef f(): time.sleep(60)", limits=ASLEEP), limited("wall")),
         ("kills itself", job("import os\ndef f(): os.kill(os.getpid(), 9)"), expect(signal=9, exit=None, limit=None)),
         ("crashes", job("import ctypes\ndef f(): ctypes.string_at(0)"), expect(signal=11, exit=None, limit=None)),
