@@ -153,10 +153,11 @@ def load(data: Path | None) -> list[Problem]:
 
 
 def _goes_on(stub: str) -> bool:
-    """Whether Python source can be gone on with: it parses, or does so with a body that its last line wants."""
+    """Whether Python source can be gone on with: it parses, or does so with what its last line wants."""
     last = stub.rstrip().rpartition("\n")[2]
     indent = last[: len(last) - len(last.lstrip())]
-    return any(parse(stub.rstrip() + body) for body in ("", f"\n{indent}    pass", f"\n{indent}pass"))
+    ends = ("", "    pass", "pass", "    pass\n{}finally: pass", "    case _: pass", "def f(): pass")
+    return any(parse(f"{stub.rstrip()}\n{indent}{end.format(indent)}") for end in ends)
 
 
 def _explain(error: ValidationError) -> str:

@@ -131,6 +131,9 @@ def test_every_mistake_names_line_and_field(tmp_path: Path, change: dict[str, An
         'def f(x):\n    """Doc."""\n',
         "class A:\n    def f(self, x) -> int:\n        ",
         "if x:\n    pass\nelse:",
+        "def f(x):\n    try:",
+        "def f(x):\n    match x:",
+        "import functools\n\n\n@functools.cache",
     ],
 )
 def test_a_stub_ends_where_a_body_begins(tmp_path: Path, stub: str) -> None:
