@@ -218,8 +218,8 @@ async def replay(
 ) -> Replayed:
     """Re-drive and compare every finished attempt. With `sandbox` (started), programs run again and flips are reported.
 
-    `share` (k, n): the k-th of n parts of the attempts, from 0. Raises `UserError` for a directory that is no run.
-    Differences are in the result, not raised.
+    `share` (k, n): the k-th of n parts of the attempts, from 0. Raises `UserError` for a directory that is no run, and
+    for a run without a finished attempt. Differences are in the result, not raised.
     """
     from agentloop.reader import open_run
 
@@ -249,7 +249,11 @@ async def replay(
 
 
 def _finished(reading: Reading) -> int:
-    return sum(attempt.status == "done" for attempt in reading.attempts())
+    """How many attempts there are to replay. Raises `UserError` for none: nothing is equal to nothing."""
+    states = [attempt.status for attempt in reading.attempts()]
+    if "done" not in states:
+        raise UserError(f"{reading.directory}: nothing to replay: none of its {len(states)} attempts is finished")
+    return states.count("done")
 
 
 async def _replay_one(

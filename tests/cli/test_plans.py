@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from typing import TYPE_CHECKING
 
 import pytest
@@ -80,6 +81,16 @@ def test_a_relative_style_is_found_from_anywhere_and_its_own_settings_are_copied
     changed = cli("replay", str(run))
     assert "style:mine" in changed.stdout
     assert cli("replay", str(run), "--frozen").stdout.startswith("equal: 4 attempts")
+
+
+def test_a_replay_of_nothing_is_not_equal(finished: Path, cli: Cli) -> None:
+    db = sqlite3.connect(finished / "runs" / "study" / "store.sqlite")
+    with db:
+        db.execute("UPDATE attempts SET status = 'running'")
+    db.close()
+    failed = cli("replay", "runs/study")
+    assert (failed.returncode, failed.stdout) == (2, "")
+    assert failed.stderr == "agentloop: runs/study: nothing to replay: none of its 8 attempts is finished\n"
 
 
 def test_a_replay_into_a_new_directory_that_fails_leaves_nothing(finished: Path, cli: Cli) -> None:
