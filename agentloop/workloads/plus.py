@@ -30,6 +30,8 @@ from agentloop.workloads.records import Record, data_file, field, read_records
 
 CALLS = 100
 """Calls of one test at most."""
+ALONE = {"count_divisors"}
+"""Functions of which each call is a test: nine of the inputs each take right programs a third of the whole limit."""
 RESULTS = 48 * 2**10
 """Characters of the expected results of one test at most: a right program's answers fit its channel."""
 LIMITS = Limits(cpu=20.0, wall=60.0)
@@ -37,9 +39,11 @@ LIMITS = Limits(cpu=20.0, wall=60.0)
 SLOW = {
     "sum_average": replace(LIMITS, cpu=90.0, wall=240.0),
     "get_total_number_of_sequences": replace(LIMITS, cpu=150.0, wall=400.0),
+    "count_divisors": replace(LIMITS, cpu=150.0, wall=400.0),
 }
 """By function, three times what right programs need: the reference of Mbpp/599 itself adds hundreds of millions of
-numbers (some 25 s of CPU); in Mbpp/239 right programs walk through all sequences (21 to 51 s)."""
+numbers (some 25 s of CPU); in Mbpp/239 right programs walk through all sequences (21 to 51 s); in Mbpp/781 they try
+every number up to 987,654,328 (28 to 45 s). A program that never ends takes two such limits, twice."""
 COMPUTED, LARGEST = replace(LIMITS, output=4 * 2**20), 100_000
 """Where expected results are computed beside the program: limits of a test; the largest argument, and the most items or
 characters of a result, that are asked for. (Some inputs of 1,000,000 have results of 15 MB, which measure speed.)"""
@@ -148,9 +152,9 @@ def _hidden(place: str, source: str, entry: str, prelude: str = "") -> tuple[tup
 
 
 def _batches(inputs: list[list[Json]], results: list[Json], entry: str, checker: str) -> Iterator[Test]:
-    start, number = 0, 1
+    start, number, calls_each = 0, 1, 1 if entry in ALONE else CALLS
     while start < len(inputs):
-        end = min(len(inputs), start + CALLS)
+        end = min(len(inputs), start + calls_each)
         while len(values := json.dumps(results[start:end])) > RESULTS and end > start + 1:
             end = (start + end) // 2
         calls = json.dumps(inputs[start:end])  # kept as text: as values they would take ten times the memory

@@ -41,10 +41,14 @@ def test_mbppplus(data_dir: Path) -> None:
     assert wrong([by_id[f"Mbpp/{number}"] for number in (2, 404, 82, 737)]) == []
     usual = by_id["Mbpp/2"].limits.cpu
     slow = {problem.id: problem.limits.cpu for problem in problems if problem.limits.cpu > usual}
-    assert set(slow) == {"Mbpp/239", "Mbpp/599"}
+    assert set(slow) == {"Mbpp/239", "Mbpp/599", "Mbpp/781"}
     # Three times the CPU seconds that right programs were measured to take for one test.
     assert slow["Mbpp/239"] >= 3 * 50
     assert slow["Mbpp/599"] >= 3 * 25
+    assert slow["Mbpp/781"] >= 3 * 45
+    divisors = [json.loads(test.input["calls"]) for test in by_id["Mbpp/781"].hidden.tests]
+    assert len(divisors) == sum(len(calls) == 1 for calls in divisors) == 115  # the inputs that the file holds
+    assert sum(n > 900_000_000 for [[n]] in divisors) == 9  # each takes a right program those seconds
     always = "import re\ndef text_match_three(text):\n    return 'Found'\n"
     [verdict] = verdicts([(by_id["Mbpp/787"], always, by_id["Mbpp/787"].hidden.tests)])
     assert verdict.outcome == "failed"  # its published assertion lets every program pass
