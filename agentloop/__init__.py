@@ -47,6 +47,7 @@ def judge_programs(
     sandbox: str = "auto",
     jobs: int = 2,
     first_failure: bool = False,
+    unordered: bool = False,
     observer: Observer | None = None,
 ) -> Judged:
     """Judge the stored programs of a JSON lines file into the file `out`, as `agentloop judge` does; goes on with it.
@@ -74,6 +75,7 @@ def judge_programs(
         sandbox=opened(sandbox, Path.cwd(), jobs, observer, validated_in=sound.backend),
         jobs=jobs,
         first_failure=first_failure,
+        unordered=unordered,
         left_out=sound.quarantined,
         observer=observer,
     )

@@ -1,8 +1,8 @@
 """Judging stored programs without a model: JSON lines in, the same lines with their verdicts out (see `stored`).
 
-In the order of the input; read, judged and written as a stream, so memory does not grow with the file. A file of
-verdicts that is there is checked against the programs and goes on. A fault is a line without a verdict, and is judged
-again by the next run.
+In the order of the input, or as they end; read, judged and written as a stream, so memory does not grow with the file.
+A file of verdicts that is there is checked against the programs and goes on. A fault is a line without a verdict, and
+is judged again by the next run.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from contextlib import AsyncExitStack, closing, suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -37,7 +38,7 @@ T = TypeVar("T")
 SuiteName = Literal["visible", "hidden", "all"]
 SUITES: tuple[SuiteName, ...] = ("visible", "hidden", "all")
 WINDOW = 8
-"""So many programs for each lane may be judged, or wait to be written, at a time: a slow one holds up no lane."""
+"""So many programs for each lane may be judged, or wait to be written, at a time: a slow one seldom holds up a lane."""
 ROOM = 16 * 2**20
 """Bytes of input lines that may be open at a time (one line may be longer)."""
 
@@ -77,15 +78,17 @@ async def judge_programs(
     sandbox: Sandbox,
     jobs: int = 2,
     first_failure: bool = False,
+    unordered: bool = False,
     left_out: Mapping[str, str] | None = None,
     observer: Observer | None = None,
 ) -> Judged:
     """Judge every program of a file, or go on with it. `sandbox` is not started yet; it is closed at the end.
 
     `-` as `programs` is standard input, as `out` standard output. `first_failure`: run no test of a program after the
-    first that it does not pass. `left_out`: problems whose programs get no verdict, and why. Raises `UserError` for bad
-    input, before anything runs where `programs` is a file and no pipe; `SandboxError` if the sandbox cannot be started.
-    Cancelling it leaves a file that the next run goes on with.
+    first that it does not pass. `unordered`: write each verdict as soon as it is there. `left_out`: problems whose
+    programs get no verdict, and why. Raises `UserError` for bad input, before anything runs where `programs` is a file
+    and no pipe; `SandboxError` if the sandbox cannot be started. Cancelling it leaves a file that the next run goes on
+    with.
     """
     observer = observer or Quiet()
     suite = suite_name(suite)
@@ -117,20 +120,21 @@ async def judge_programs(
     async with AsyncExitStack() as stack:
         output = stack.enter_context(closing(Printed() if printed else Output(out)))
         stack.callback(_close, reading := entries())
-        rest: Iterator[Entry] = reading
         again: dict[int, Entry] = {}
+        missing: list[Entry] = []
         before: set[tuple[str, str]] = set()
         names: set[str] = set()
-        kept = output.kept(rest, {id: task.digest for id, task in tasks.items()}, settings)
-        while pair := await advance(kept):
-            entry, line = pair
+        find = output.kept_anywhere if unordered else output.kept
+        kept = find(reading, {id: task.digest for id, task in tasks.items()}, settings)
+        while found := await advance(kept):
+            entry, index, line = found
             if line is None:
-                rest = chain([entry], rest)
-                break
+                missing.append(entry)
+                continue
             before.add((tasks[entry.record["problem_id"]].problem.language, line["judged"]["environment"]))
             names.add(str(line["judged"].get("sandbox", sandbox.name)))
             if line.get("fault"):
-                again[summary.kept] = entry
+                again[index] = entry
             else:
                 summary.count(line)
             summary.kept += 1
@@ -156,7 +160,7 @@ async def judge_programs(
         finally:
             output.replace(mended)
         if not summary.stopped:
-            await worker.all(rest, output.write)
+            await worker.all(chain(missing, reading), output.write, unordered)
         if not (summary.outcomes or summary.faults or summary.left_out):
             raise UserError(f"{programs} holds no program")
     return summary
@@ -250,11 +254,21 @@ class _Worker:
     def __post_init__(self) -> None:
         self.free = asyncio.Semaphore(self.jobs)
 
-    async def all(self, entries: Iterator[Entry], write: Callable[[dict[str, Any]], None]) -> None:
-        """Judge them side by side, and write each in its turn. A bad line ends it, once those before it are written."""
-        queue: asyncio.Queue[tuple[Entry, asyncio.Task[dict[str, Any]]] | None] = asyncio.Queue(WINDOW * self.jobs)
+    async def all(
+        self, entries: Iterator[Entry], write: Callable[[dict[str, Any]], None], unordered: bool = False
+    ) -> None:
+        """Judge them side by side, and write each in its turn, or once it is there. A bad line ends it, once those
+        before it are written."""
+        ready: asyncio.Queue[tuple[Entry, asyncio.Task[dict[str, Any]]] | None] = asyncio.Queue()
+        room = asyncio.Semaphore(WINDOW * self.jobs)
         written = asyncio.Event()
         bad: list[UserError] = []
+
+        running: set[asyncio.Task[dict[str, Any]]] = set()
+
+        def ended(entry: Entry, task: asyncio.Task[dict[str, Any]]) -> None:
+            running.remove(task)
+            ready.put_nowait((entry, task))
 
         async def read(group: asyncio.TaskGroup) -> None:
             try:
@@ -263,18 +277,27 @@ class _Worker:
                         written.clear()
                         await written.wait()
                     self.open += entry.size
-                    await queue.put((entry, group.create_task(self.line(entry))))
+                    await room.acquire()
+                    task = group.create_task(self.line(entry))
+                    if unordered:
+                        running.add(task)
+                        task.add_done_callback(partial(ended, entry))
+                    else:
+                        ready.put_nowait((entry, task))
             except UserError as error:
                 bad.append(error)
-            await queue.put(None)
+            if running:
+                await asyncio.wait(running)
+            ready.put_nowait(None)
 
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(read(group))
-                while (item := await queue.get()) is not None:
+                while (item := await ready.get()) is not None:
                     entry, task = item
                     line = await task
                     write(line)
+                    room.release()
                     self.summary.count(line)
                     told = line["outcome"] or ("fault" if "fault" in line else "left out")
                     self.observer.event("judged", outcome=told, suite=self.summary.suite)
@@ -292,7 +315,7 @@ class _Worker:
         """The line out for a line in. Never raises for what a program or a sandbox does; `UserError` for a checker."""
         task = self.tasks[entry.record["problem_id"]]
         problem, suite = task.problem, task.suite
-        judged = {"input": entry.digest, "problem": task.digest,
+        judged = {"line": entry.number, "input": entry.digest, "problem": task.digest,
                   "environment": self.environment_ids[problem.language], "sandbox": self.sandbox.name}  # fmt: skip
         head = {**entry.record, **self.settings, "outcome": None}
         if task.left_out is not None:

@@ -169,7 +169,10 @@ async def _check(sandbox: Sandbox, environment: dict[str, Json], language: str) 
     passed = cache_dir() / "preflight" / digest([environment, [job.program for job, _ in parts], boot()])
     if passed.exists():
         return
-    for job, wanted in parts:
+    # A profile's wall time may be so near its CPU time that on a busy machine it comes first.
+    either = "wall" in environment.get("limits", {})
+    for job, outcomes in parts:
+        wanted = [one.removesuffix(" cpu_limit") if either else one for one in outcomes]
         if wrong := mismatch(job, wanted, await sandbox.execute(job)):
             raise UserError(f"the sandbox {sandbox.name} judges programs in {language} wrongly: {wrong}")
     passed.parent.mkdir(parents=True, exist_ok=True)

@@ -34,8 +34,8 @@ WRITTEN = (
     "suite", "first_failure", "outcome", "detail", "passed", "total", "tests", "extraction", "limits", "isolation",
     "trust", "seconds", "fault", "left_out", "judged",
 )  # fmt: skip
-"""Keys of a line out. `judged` holds short digests of line in, problem and environment: by them a later run knows what
-it may keep."""
+"""Keys of a line out. `judged` holds the number of the line in, and short digests of line, problem and environment: by
+them a later run knows what it may keep."""
 _DIGEST = 16
 
 
@@ -125,12 +125,18 @@ def check_output(path: Path) -> None:
         raise UserError(f"{path} is no regular file: name one, or print the verdicts with -o -")
 
 
+Kept = tuple[Entry, int, "Json | None"]
+"""A stored program, the index of its verdict in the file, and the verdict, or None where it is missing."""
+
+
 class Printed:
     """Verdicts on standard output, in place of a file: nothing was there before, nothing can be gone on with."""
 
-    def kept(self, *_: object) -> Iterator[tuple[Entry, Json | None]]:
+    def kept(self, *_: object) -> Iterator[Kept]:
         """Nothing."""
         return iter(())
+
+    kept_anywhere = kept
 
     def write(self, line: Mapping[str, Any]) -> None:
         """Print a verdict at once. Raises `AgentloopError`."""
@@ -160,34 +166,70 @@ class Output:
 
     def kept(
         self, entries: Iterator[Entry], problems: Mapping[str, str], settings: Mapping[str, Any]
-    ) -> Iterator[tuple[Entry, Json | None]]:
-        """Every line that is there with the stored program that it judges, taken from `entries`.
+    ) -> Iterator[Kept]:
+        """Every line that is there with the stored program that it judges, the next of `entries`.
 
-        A last line that was cut off is removed, and comes as None. `problems`: id -> digest of the problem as it is
-        judged; `settings`: what every line has alike. Raises `UserError` at the first that does not fit: then the file
-        stays as it is.
+        A last line that was cut off is removed, and missing. `problems`: id -> digest of the problem as it is judged;
+        `settings`: what every line has alike. Raises `UserError` at the first that does not fit: then the file stays as
+        it is.
         """
         self._file.seek(0)
         begin = 0
-        for number, text in enumerate(self._file, 1):
-            place = f"{self.path} line {number}"
-            none = f"{place}: this is no file of verdicts: name another one with -o"
+        for index, text in enumerate(self._file):
+            place = f"{self.path} line {index + 1}"
             entry = next(entries, None)
             if entry is None:
                 raise UserError(f"{place}: there are more verdicts than programs: name another file with -o")
             if not text.endswith(b"\n"):
                 if not _cut(text, entry.record):
-                    raise UserError(none)
+                    raise _foreign(place)
                 self._end = self._file.truncate(begin)
-                yield entry, None
+                yield entry, index, None
                 return
-            line = _verdict(text)
-            if line is None:
-                raise UserError(none)
-            if differs := _differs(line, entry, problems, settings):
-                raise UserError(f"{place}: {differs}: name another file with -o, or remove this one")
-            yield entry, line
+            line = _verdict(place, text)
+            _check(place, line, entry, problems, settings)
+            yield entry, index, line
             begin += len(text)
+
+    def kept_anywhere(
+        self, entries: Iterator[Entry], problems: Mapping[str, str], settings: Mapping[str, Any]
+    ) -> Iterator[Kept]:
+        """The same where the lines that are there are in any order: up to the last program that has one.
+
+        Programs before it without a line are missing. (They are those that were judged when an earlier run ended.)
+        """
+        self._file.seek(0)
+        begin, cut = 0, b""
+        where: dict[int, tuple[int, int]] = {}
+        for index, text in enumerate(self._file):
+            if not text.endswith(b"\n"):
+                cut = text
+                break
+            number = _verdict(f"{self.path} line {index + 1}", text)["judged"]["line"]
+            if number in where:
+                raise UserError(f"{self.path} line {index + 1}: line {number} of the programs has a verdict already: "
+                                "name another file with -o")  # fmt: skip
+            where[number] = index, begin
+            begin += len(text)
+        ours = not cut or bool(where)
+        while where or not ours:
+            entry = next(entries, None)
+            if entry is None and not ours:
+                raise _foreign(f"{self.path} line 1")
+            if entry is None:
+                raise UserError(f"{self.path}: there are more verdicts than programs: name another file with -o")
+            index, start = where.pop(entry.number, (0, None))
+            if start is None:
+                ours = ours or _cut(cut, entry.record)
+                yield entry, index, None
+                continue
+            self._file.seek(start)
+            place = f"{self.path} line {index + 1}"
+            line = _verdict(place, self._file.readline())
+            _check(place, line, entry, problems, settings)
+            yield entry, index, line
+        if cut:
+            self._end = self._file.truncate(begin)
 
     def write(self, line: Mapping[str, Any]) -> None:
         """Append a verdict; a reader of the file sees it at once. Raises `AgentloopError` with nothing half-written."""
@@ -234,14 +276,22 @@ class Output:
         return AgentloopError(f"cannot write {self.path}: {error.strerror or error}; mend that and run again to go on")
 
 
-def _differs(line: Json, entry: Entry, problems: Mapping[str, str], settings: Mapping[str, Any]) -> str:
-    """In what a verdict that is there differs from the one that is asked for, or ''."""
-    if line["judged"]["input"] != entry.digest:
-        return f"it judges another program than line {entry.number} of the programs has"
-    if line["judged"]["problem"] != problems[id := entry.record["problem_id"]]:
-        return f"its problem {id!r} has changed since (its tests, its limits or what a validation says of it)"
+def _check(place: str, line: Json, entry: Entry, problems: Mapping[str, str], settings: Mapping[str, Any]) -> None:
+    """Raises `UserError` where a verdict that is there is not the one that is asked for."""
     parts = [f"{key} = {line.get(key)!r}, now {value!r}" for key, value in settings.items() if line.get(key) != value]
-    return f"it was judged with {'; '.join(parts)} is asked for" if parts else ""
+    number = line["judged"]["line"]
+    if line["judged"]["input"] != entry.digest and number != entry.number:
+        raise UserError(f"{place}: it judges line {number} of the programs, here line {entry.number} is due: a file in "
+                        "another order goes on with --unordered")  # fmt: skip
+    if line["judged"]["input"] != entry.digest:
+        differs = f"it judges another program than line {number} of the programs has"
+    elif line["judged"]["problem"] != problems[id := entry.record["problem_id"]]:
+        differs = f"its problem {id!r} has changed since (its tests, its limits or what a validation says of it)"
+    elif parts:
+        differs = f"it was judged with {'; '.join(parts)} is asked for"
+    else:
+        return
+    raise UserError(f"{place}: {differs}: name another file with -o, or remove this one")
 
 
 def _whole(fd: int, data: bytes) -> None:
@@ -255,8 +305,8 @@ def encoded(line: Mapping[str, Any]) -> bytes:
     return json.dumps(line, ensure_ascii=True).encode() + b"\n"
 
 
-def _verdict(text: bytes) -> Json | None:
-    """A line that this module wrote, or None."""
+def _verdict(place: str, text: bytes) -> Json:
+    """A line that this module wrote. Raises `UserError` for another."""
     try:
         line = json.loads(text)
         told = [line["suite"], *(line["judged"][key] for key in ("input", "problem", "environment"))]
@@ -265,10 +315,16 @@ def _verdict(text: bytes) -> Json | None:
         elif line["outcome"] in OUTCOMES:
             told.append(line["trust"])
         else:
-            return None
-    except (ValueError, TypeError, LookupError, RecursionError):
-        return None
-    return line if all(isinstance(value, str) for value in told) else None
+            raise _foreign(place)
+        if not isinstance(line["judged"]["line"], int) or not all(isinstance(value, str) for value in told):
+            raise _foreign(place)
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
+        raise _foreign(place) from error
+    return line
+
+
+def _foreign(place: str) -> UserError:
+    return UserError(f"{place}: this is no file of verdicts: name another one with -o")
 
 
 def _cut(text: bytes, record: Json) -> bool:

@@ -41,6 +41,9 @@ def judge(
     first_failure: Annotated[
         bool, typer.Option("--first-failure", help="Run no test after the first that a program does not pass.")
     ] = False,
+    unordered: Annotated[
+        bool, typer.Option("--unordered", help="Write each verdict as soon as it is there, in no order.")
+    ] = False,
     quiet: QUIET = False,
 ) -> None:
     """Judge stored programs without a model.
@@ -67,6 +70,7 @@ def judge(
             sandbox=opened(sandbox, Path.cwd(), jobs, observer, validated_in=sound.backend),
             jobs=jobs,
             first_failure=first_failure,
+            unordered=unordered,
             left_out=sound.quarantined,
             observer=observer,
         )

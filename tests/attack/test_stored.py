@@ -91,7 +91,8 @@ def test_it_goes_on_after_any_byte_of_a_line(judge: Callable[..., Any], tmp_path
         {"suite": ["hidden"]},
         {"judged": {}},
         {"judged": []},
-        {"judged": {"input": "", "problem": "", "environment": [1]}},
+        {"judged": {"line": 1, "input": "", "problem": "", "environment": [1]}},
+        {"judged": {"input": "", "problem": "", "environment": ""}},
     ],
 )
 def test_an_edited_verdict_is_refused_in_one_line(
@@ -164,13 +165,12 @@ def test_on_a_full_disk_no_line_is_left_half_written(tmp_path: Path) -> None:
 
 def test_a_full_disk_spoils_no_file_that_is_mended(tmp_path: Path) -> None:
     record = {"problem_id": "p", "code": "x"}
-    line = {**record, "suite": "hidden", "outcome": None, "fault": "f", "judged": {"input": "i", "problem": "d",
-            "environment": "e"}}  # fmt: skip
+    line = {**record, "suite": "hidden", "outcome": None, "fault": "f", "judged": {"line": 1, "input": "i",
+            "problem": "d", "environment": "e"}}  # fmt: skip
     (tmp_path / "out.jsonl").write_text(json.dumps(line) + "\n")
     output = Output(tmp_path / "out.jsonl")
-    assert [each for _, each in output.kept(iter([Entry(1, record, "i", 1)]), {"p": "d"}, {"suite": "hidden"})] == [
-        line
-    ]
+    entry = Entry(1, record, "i", 1)
+    assert list(output.kept(iter([entry]), {"p": "d"}, {"suite": "hidden"})) == [(entry, 0, line)]
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
@@ -193,7 +193,7 @@ def test_ctrl_c_does_not_wait_for_a_pipe(tmp_path: Path, sandbox: str) -> None:
              str(tmp_path / "problems.jsonl"), "--programs", "/dev/stdin", "--sandbox", sandbox,
              "-o", str(out)]  # fmt: skip
     verdict = {**STORED[0], "suite": "hidden", "outcome": None, "fault": "f", "judged": {
-        "input": "0" * 16, "problem": digest(asdict(load("jsonl", tmp_path / "problems.jsonl")[0]))[:16],
+        "line": 1, "input": "0" * 16, "problem": digest(asdict(load("jsonl", tmp_path / "problems.jsonl")[0]))[:16],
         "environment": "e"}}  # fmt: skip
     for kept in ("", json.dumps(verdict) + "\n"):
         out.write_text(kept)
