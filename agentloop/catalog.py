@@ -189,9 +189,9 @@ class Kit:
     def template(self, style: str, name: str) -> Template:
         """A template of a style. Raises `UserError` naming what the style has."""
         loaded = self.style(style)
-        if name not in loaded.templates and self.sketch:
-            return Template(f"{loaded.name}/{name}", "", (), "", "")
         if name not in loaded.templates:
+            if self.sketch:
+                return Template(f"{loaded.name}/{name}", "", (), "", "")
             raise unknown_name(f"template of style {style!r}", name, loaded.templates)
         template = loaded.templates[name]
         self.files[f"template:{template.name}"] = template.text
@@ -226,10 +226,14 @@ class Strategy:
 
     def choices(self) -> dict[str, tuple[Any, ...]]:
         """The values of each setting that is one of a few, by name: those of the `Literal` in its annotation."""
+        found = {}
         hints = inspect.get_annotations(self.build, eval_str=True)
-        parts = {key: (hints.get(key), *get_args(hints.get(key))) for key in self.settings()}
-        literals = {key: [part for part in each if get_origin(part) is Literal] for key, each in parts.items()}
-        return {key: get_args(found[0]) for key, found in literals.items() if found}
+        for key in self.settings():
+            hint = hints.get(key)
+            literals = [part for part in (hint, *get_args(hint)) if get_origin(part) is Literal]
+            if literals:
+                found[key] = get_args(literals[0])
+        return found
 
     def resolve(self, given: Mapping[str, Any], kit: Kit) -> dict[str, Any]:
         """Every setting's value: given ones, else the style's, else the signature's. Raises `UserError`."""

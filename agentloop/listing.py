@@ -74,10 +74,9 @@ def lines(reading: Reading, chosen: Filter) -> Iterator[str]:
     if not span.sample:
         del columns["sample"]
     widths = tuple(max(map(len, (*head.split("\n"), *texts))) for head, texts in columns.values())
-    heads = [head.partition("\n") for head, _ in columns.values()]
-    # What has one line stands on the second, over its column.
-    yield _line([first if second else "" for first, _, second in heads], widths)
-    yield _line([second or first for first, _, second in heads], widths)
+    heads = [head.rpartition("\n") for head, _ in columns.values()]  # what is one line stands right over its column
+    yield _line([upper for upper, _, _ in heads], widths)
+    yield _line([lower for _, _, lower in heads], widths)
     count = 0
     for count, entry in enumerate(entries, 1):  # noqa: B007
         yield _line([_cell(key, entry) for key in columns], widths)

@@ -15,7 +15,6 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
-from errno import ENOENT
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -68,10 +67,12 @@ def read_entries(path: Path, known: Collection[str]) -> Iterator[Entry]:
 
 def check_programs(path: Path) -> None:
     """Raises `UserError` where there are no programs to read, which is no pipe that may still bring some."""
+    try:
+        path.stat()
+    except OSError as error:
+        raise unreadable("the programs", path, error) from error
     if path.is_dir():
         raise UserError(f"cannot read the programs {path}: it is a folder")
-    if not path.exists():
-        raise unreadable("the programs", path, FileNotFoundError(ENOENT, os.strerror(ENOENT)))
 
 
 def _entry(place: str, number: int, line: bytes, known: Collection[str]) -> Entry:

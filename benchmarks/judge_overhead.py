@@ -5,8 +5,8 @@
 Two sets: HumanEval references, one process for each assert of their hidden suites; and a program that sums its input,
 ten inputs each. The floor starts the same interpreter with the same flags for each of these tests, two at a time, feeds
 stdin and reads stdout: no isolation, no limits, no clean-up. Rounds of all ways alternate, so that the ratios (medians
-over rounds) hold even where the machine's speed does not. `--others` adds ways that are usual elsewhere: a container a
-program, a container for ten programs with an exec each, one warm container with an exec each.
+over rounds) hold even where the machine's speed does not. `--others` adds ways that are usual elsewhere: a container
+for each test, a container for ten tests, and one for thirty, with an exec each.
 """
 
 from __future__ import annotations
@@ -31,13 +31,12 @@ from agentloop.catalog import root
 from agentloop.errors import AgentloopError
 from agentloop.plain import to_source
 from agentloop.sandbox.languages import PYTHON
-from agentloop.types import Job, Limits, Test
+from agentloop.types import Job, Limits, Suite, Test
 from agentloop.verdict import judge
 from agentloop.workloads import load
 
 if TYPE_CHECKING:
     from agentloop.protocols import Sandbox
-    from agentloop.types import Suite
 
 LANES = 2
 SUM = "import sys\nprint(sum(int(word) for line in sys.stdin for word in line.split()))\n"
@@ -65,8 +64,6 @@ def _call(test: Test) -> str:
 
 def sums(count: int) -> tuple[list[tuple[Job, Suite]], Bare]:
     """`count` programs with ten inputs each."""
-    from agentloop.types import Suite
-
     texts = [f"{n} {n + 1}\n{n + 2}\n" for n in range(10)]
     tests = tuple(
         Test(str(n), "stdio", {"stdin": text}, {"stdout": f"{3 * n + 3}\n"}, "text", "") for n, text in enumerate(texts)
@@ -109,7 +106,7 @@ async def judged(sandbox: Sandbox, jobs: list[tuple[Job, Suite]]) -> float:
 
 
 def container_each(image: str, programs: Bare) -> float:
-    """A container a program: `docker run`."""
+    """A container for each test: `docker run`."""
     with ThreadPoolExecutor(LANES) as pool, timed(len(programs)) as rate:
         list(pool.map(lambda item: _docker(["run", "--rm", "-i", "--network=none", image], item), programs))
     return rate()
@@ -172,9 +169,9 @@ async def main() -> int:
         others: dict[str, Callable[[Bare], float]] = {}
         if options.others and image:
             others = {
-                "container a program": partial(container_each, image),
+                "container for each": partial(container_each, image),
                 "container for ten, exec each": partial(exec_each, image, 10),
-                "warm container, exec each": partial(exec_each, image, 30),
+                "container for thirty, exec each": partial(exec_each, image, 30),
             }
         # The floor is the interpreter of the sandbox, where the host has it: else this one's version would be measured.
         python = "/usr/bin/python3" if options.sandbox == "docker" else sys._base_executable  # type: ignore[attr-defined]

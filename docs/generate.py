@@ -125,7 +125,7 @@ def strategies() -> str:
         "What is not set comes from the feedback style (`probe` and `codeassay` set some), else from the table below.",
         "`agentloop show strategy NAME --mermaid` gives the graph as Mermaid text, which GitHub and most editors draw.",
         "",
-        "Settings that several strategies have:",
+        "Settings that mean the same wherever they stand:",
         "",
         "| setting | value | meaning |",
         "|---|---|---|",

@@ -82,6 +82,7 @@ def cli(folder: Path, *typed: str, stdin: str = "") -> subprocess.CompletedProce
         ({"jobs": 0}, "jobs = 0: it is how many programs run at once, 1 at least"),
         ({"programs": "none.jsonl"}, "cannot read the programs none.jsonl: No such file"),
         ({"programs": "/"}, "cannot read the programs /: it is a folder"),
+        ({"programs": "n" * 300}, "cannot read the programs n+: File name too long"),
         ({"out": "/dev/stdout"}, "/dev/stdout is no regular file: name one, or print the verdicts with -o -"),
         ({"out": "/dev/null"}, "/dev/null is no regular file"),
         ({"sandbox": "dokcer"}, "did you mean 'docker'"),

@@ -15,8 +15,8 @@ job (host -> judge):
   {"id": str,
    "files": {relpath: text},            laid down in {src}, which is read-only once the build is over
    "tools": {"id": str, "files": {relpath: text}, "argv": [...], "limits": {...}},   optional: helpers in {tools}; laid
-                                        and built by argv when a lane meets this id first, kept as long as the lane,
-                                        which needs no "files" any more;
+                                        and built by argv when a lane has none of this id, kept till it meets another:
+                                        till then it needs no "files";
                                         "forker": argv of the interpreter that tests may be forks of
    "build": {"argv": [...], "limits": {...}} | null,      run once in {src}; exit status not 0 -> no test is run
    "tests": [{"id": str, "argv": [...], "forked": [...],   with a forker: its arguments instead of argv
@@ -272,7 +272,7 @@ class Judge:
         self.own_network = self.unix_sockets() == 0
         self.foreign, self.base, self.clock = set(), 0, 0.0  # type: set[int], int, float
         self.input, self.jobs = bytearray(), []  # type: tuple[bytearray, list[bytearray]]
-        self.unsent, self.sent = b"", 0.0
+        self.unsent, self.sent_at = b"", 0.0
         self.selector = selectors.DefaultSelector()
 
     def serve(self) -> None:
@@ -327,9 +327,9 @@ class Judge:
     def say(self, record: dict[str, Any]) -> None:
         """Tell the host. A test's record may wait a moment for the next ones: many hands pass each write on."""
         self.unsent += json.dumps(record).encode() + b"\n"
-        if "test" not in record or time.monotonic() - self.sent > FLUSH:
+        if "test" not in record or time.monotonic() - self.sent_at > FLUSH:
             write(self.output, self.unsent)
-            self.unsent, self.sent = b"", time.monotonic()
+            self.unsent, self.sent_at = b"", time.monotonic()
 
     # -- one job ---------------------------------------------------------------------------------------------------
 

@@ -46,7 +46,7 @@ class Lane:
     kill: Callable[[], Awaitable[None]]
     hello: dict[str, Json] = field(default_factory=dict)
     _tools: str = ""
-    """The id of those that it has."""
+    """The id of the helpers that its judge has."""
     _ids: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     async def greet(self) -> dict[str, Json]:

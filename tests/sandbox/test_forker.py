@@ -69,14 +69,14 @@ async def run(lane: Lane, job: Job) -> Execution:
 def forkers(lane: Lane) -> list[int]:
     """Processes of the judge that stand ready."""
     table = judge.processes(set())
-    return [pid for pid, row in table.items() if row[0] == lane.hello["pid"] and _words(pid)[-2].endswith(b"fork.pyc")]
+    return [pid for pid, row in table.items() if row[0] == lane.hello["pid"] and b"/fork.pyc\0" in _words(pid)]
 
 
-def _words(pid: int) -> list[bytes]:
+def _words(pid: int) -> bytes:
     """Its command line; one that has just ended has none."""
     with contextlib.suppress(OSError):
-        return [b"", *Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")]
-    return [b"", b""]
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
 
 
 def plain(record: dict[str, Any]) -> dict[str, Any]:

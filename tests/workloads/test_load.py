@@ -29,6 +29,13 @@ def load(data):
 """
 
 
+def mine(folder: Path, source: str) -> str:
+    """The path of a workload file with this source."""
+    path = folder / "mine.py"
+    path.write_text(source, encoding="utf-8")
+    return str(path)
+
+
 def test_names() -> None:
     assert {"humaneval", "jsonl", "mbpp"} <= set(names())
 
@@ -39,15 +46,13 @@ def test_an_unknown_name_gives_the_nearest() -> None:
 
 
 def test_a_python_file_is_a_workload(tmp_path: Path) -> None:
-    path = tmp_path / "mine.py"
-    path.write_text(WORKLOAD, encoding="utf-8")
-    assert [(problem.id, problem.statement) for problem in load(str(path), Path("x"))] == [("a", "x"), ("b", "x")]
+    problems = load(mine(tmp_path, WORKLOAD), Path("x"))
+    assert [(problem.id, problem.statement) for problem in problems] == [("a", "x"), ("b", "x")]
 
 
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (None, "no such file"),
         ("x = 1", r"has no function load\(data\)"),
         ("1 / 0", "cannot be loaded: ZeroDivisionError"),
         ("def load(data):\n    return []", "holds no problem"),
@@ -60,12 +65,14 @@ def test_a_python_file_is_a_workload(tmp_path: Path) -> None:
         (LIMITED.format("limits=Limits(memory=512)"), "problem 'a': limits.memory: 512 bytes are too little"),
     ],
 )
-def test_a_bad_file_is_named(tmp_path: Path, source: str | None, message: str) -> None:
-    path = tmp_path / "mine.py"
-    if source is not None:
-        path.write_text(source, encoding="utf-8")
+def test_a_bad_file_is_named(tmp_path: Path, source: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        load(str(path), None)
+        load(mine(tmp_path, source), None)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such file"):
+        load(str(tmp_path / "mine.py"), None)
 
 
 CALL = """
@@ -98,12 +105,9 @@ def load(data):
 def test_a_mistake_of_a_function_is_named_before_anything_runs(
     tmp_path: Path, right: str, wrong: str, message: str
 ) -> None:
-    path = tmp_path / "mine.py"
-    path.write_text(CALL, encoding="utf-8")
-    assert [problem.id for problem in load(str(path), None)] == ["a"]
-    path.write_text(CALL.replace(right, wrong), encoding="utf-8")
+    assert [problem.id for problem in load(mine(tmp_path, CALL), None)] == ["a"]
     with pytest.raises(UserError, match=message):
-        load(str(path), None)
+        load(mine(tmp_path, CALL.replace(right, wrong)), None)
 
 
 def test_an_entry_point_is_a_workload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,18 +19,16 @@ REPORT = 64
 
 
 def stand_ready(door):
-    """Fork for each byte on descriptor 3. Returns in the forks only, once they know what to run: its arguments.
-
-    This process never holds anything of a job, and loads only what the interpreter itself needs.
-    """
+    """Fork for each byte on descriptor 3. Returns in the forks only, once they know what to run: its arguments."""
     import _ctypes
     import _socket
 
     posix.environ.pop(b"LD_BIND_NOW", None)  # for itself alone: a fork would else look up each C function that it calls
     posix.unsetenv("LD_BIND_NOW")
     prctl = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")
-    compile("", "", "exec")  # a process's first use costs more than most programs do, and so
-    _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET).close()  # does this
+    # A process's first use of these costs more than most programs do.
+    compile("", "", "exec")
+    _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET).close()
     gc.freeze()  # collections in a fork need not look at (and so copy) what all forks share
     while posix.read(3, 1):
         leave_none()
@@ -94,8 +92,8 @@ def become(line, dumpable):
         name, _, value = word.encode("utf-8", "surrogateescape").partition(b"=")
         posix.environ[name] = value
         posix.putenv(name, value)
-    for name in ("_socket", "_ctypes", "gc", "resource"):
-        KEPT.append(sys.modules.pop(name, None))
+    for name in ("_socket", "_ctypes", "gc"):
+        KEPT.append(sys.modules.pop(name))
     line.close()
     return words[: int(count)]
 

@@ -20,9 +20,20 @@ from agentloop.sandbox.docker import DockerSandbox
 from tests.sandbox.engine.conftest import DOUBLE, RECIPE, SLOW, gone, job, lanes, value
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
     from docker import DockerClient
+
+
+# The SDK leaves the socket of a connection that was refused.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+
+
+@pytest.fixture(autouse=True)
+def collected() -> Iterator[None]:
+    """What a test leaves is gone before another one hears of it."""
+    yield
+    gc.collect()
 
 
 class Relay:
@@ -67,6 +78,16 @@ async def relay(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterato
     relay.cut()
 
 
+@pytest.fixture
+async def relayed(client: DockerClient, relay: Relay) -> AsyncIterator[DockerSandbox]:
+    """A started sandbox with one lane, which goes that way."""
+    sandbox = DockerSandbox(RECIPE, lanes=1)
+    await sandbox.start()
+    yield sandbox
+    await sandbox.close()
+    await gone(client, sandbox.session)
+
+
 async def test_no_engine_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     sandbox = DockerSandbox(RECIPE, lanes=1)
@@ -76,28 +97,18 @@ async def test_no_engine_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, tm
     assert engine.available(RECIPE).engine is None
 
 
-@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # the SDK's, of a connection that was refused
 async def test_an_engine_lost_in_the_middle_is_a_fault(
-    client: DockerClient, relay: Relay, monkeypatch: pytest.MonkeyPatch
+    relayed: DockerSandbox, relay: Relay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("agentloop.sandbox.docker.RESTART", 1)
-    sandbox = DockerSandbox(RECIPE, lanes=1)
-    try:
-        await sandbox.start()
-        running = asyncio.ensure_future(sandbox.execute(job(SLOW)))
-        await asyncio.sleep(0)
-        relay.cut()
-        with pytest.raises(SandboxError):
-            await running
-    finally:
-        await sandbox.close()
-    await gone(client, sandbox.session)
-    del running, sandbox
-    gc.collect()
+    running = asyncio.ensure_future(relayed.execute(job(SLOW)))
+    await asyncio.sleep(0)
+    relay.cut()
+    with pytest.raises(SandboxError):
+        await running
 
 
-@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # the SDK's, of a connection that was refused
-async def test_an_engine_that_comes_back_is_waited_for(client: DockerClient, relay: Relay) -> None:
+async def test_an_engine_that_comes_back_is_waited_for(relayed: DockerSandbox, relay: Relay) -> None:
     told: list[str] = []
     reopened: list[asyncio.Task[None]] = []
 
@@ -105,43 +116,27 @@ async def test_an_engine_that_comes_back_is_waited_for(client: DockerClient, rel
         told.append(line)
         reopened.append(asyncio.ensure_future(relay.open()))
 
-    sandbox = DockerSandbox(RECIPE, lanes=1, progress=progress)
-    try:
-        await sandbox.start()
-        running = asyncio.ensure_future(sandbox.execute(job(DOUBLE)))
-        await asyncio.sleep(0)
-        relay.cut()
-        assert value(await running) == '{"value":42}'
-        assert told == ["docker: the engine does not answer; waiting for it up to 60 seconds"]
-        await asyncio.gather(*reopened)
-    finally:
-        await sandbox.close()
-    await gone(client, sandbox.session)
-    del running, sandbox
-    gc.collect()
+    relayed.progress = progress
+    running = asyncio.ensure_future(relayed.execute(job(DOUBLE)))
+    await asyncio.sleep(0)
+    relay.cut()
+    assert value(await running) == '{"value":42}'
+    assert told == ["docker: the engine does not answer; waiting for it up to 60 seconds"]
+    await asyncio.gather(*reopened)
 
 
-@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 async def test_an_engine_that_takes_questions_and_says_nothing_is_not_waited_for_longer(
-    client: DockerClient, relay: Relay, monkeypatch: pytest.MonkeyPatch
+    relayed: DockerSandbox, relay: Relay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("agentloop.sandbox.docker.RESTART", 2)
-    sandbox = DockerSandbox(RECIPE, lanes=1)
-    try:
-        await sandbox.start()
-        assert sandbox._client is not None
-        sandbox._client.api.timeout = 2  # each of its questions takes as long as there is in all
-        relay.cut()
-        relay.silent = True
-        await relay.open()
-        with pytest.raises(SandboxError, match="cannot start a lane"):
-            await sandbox.execute(job(DOUBLE))
-        assert sum(b"/_ping" in question for question in relay.questions) == 1
-    finally:
-        await sandbox.close()
-    await gone(client, sandbox.session)
-    del sandbox
-    gc.collect()
+    assert relayed._client is not None
+    relayed._client.api.timeout = 2  # each of its questions takes as long as there is in all
+    relay.cut()
+    relay.silent = True
+    await relay.open()
+    with pytest.raises(SandboxError, match="cannot start a lane"):
+        await relayed.execute(job(DOUBLE))
+    assert sum(b"/_ping" in question for question in relay.questions) == 1
 
 
 OWNER = """

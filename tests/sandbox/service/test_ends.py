@@ -104,7 +104,8 @@ async def test_machines_of_a_killed_owner_are_removed_and_no_others(server: Serv
     dead = server.machines[left].asked["metadata"]
     pid, _, started = dead[engine.OWNER].split(":")
     for labels in ({engine.HOST: "another"}, {engine.OWNER: f"{pid}:anotherboot:{started}"}, {engine.LANE: "no"}):
-        await e2b.E2BSandbox._create(others := E2BSandbox(lanes=1), "loop")
+        others = E2BSandbox(lanes=1)
+        await others._create("loop")
         server.machines[f"machine{server.count('create')}"].asked["metadata"] = {**dead, **labels}
         await others.close()
     cleaned = await asyncio.to_thread(lambda: [line for line in clean() if "e2b" in line])
