@@ -347,6 +347,7 @@ async def _drive_into(directory: Path, out: Path, observer: Observer | None) -> 
     from agentloop.reader import open_run
 
     with open_run(directory) as reading:
+        _finished(reading)
         planned, _ = strategies_of(reading, frozen=True)
         finished = sorted((one for one in reading.attempts() if one.status == "done"), key=lambda one: one.id)
         problems = {one.row: problem_from(reading.problem(one.row)) for one in finished}

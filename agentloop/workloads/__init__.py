@@ -127,6 +127,11 @@ def _function(path: Path) -> Callable[[Path | None], Iterable[Problem]]:
     return loader
 
 
+def matches(id: str, pattern: str) -> bool:
+    """Whether a pattern is this id (which may have brackets) or a glob over it."""
+    return pattern == id or fnmatchcase(id, pattern)
+
+
 def select(
     problems: Sequence[Problem],
     patterns: Sequence[str] = (),
@@ -145,9 +150,9 @@ def select(
         )
     ids = [problem.id for problem in problems]
     for pattern in patterns:
-        if not any(fnmatchcase(id, pattern) for id in ids):
+        if not any(matches(id, pattern) for id in ids):
             raise unmatched(pattern, ids)
-    chosen = [each for each in problems if not patterns or any(fnmatchcase(each.id, pattern) for pattern in patterns)]
+    chosen = [each for each in problems if not patterns or any(matches(each.id, pattern) for pattern in patterns)]
     chosen = chosen[offset :: every or 1][:limit]
     if not chosen:
         raise UserError(f"problems: nothing is left of {len(ids)} (every={every}, offset={offset}, limit={limit})")

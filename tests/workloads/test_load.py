@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -187,6 +188,12 @@ def test_picking(
 ) -> None:
     chosen = select(PROBLEMS, patterns, every, offset, limit)
     assert [problem.id for problem in chosen] == [f"HumanEval/{number}" for number in numbers]
+
+
+def test_an_id_with_brackets_is_picked_by_itself() -> None:
+    problems = [replace(PROBLEMS[0], id=id) for id in ("a[1]", "a1", "a[2]")]
+    assert [problem.id for problem in select(problems, ["a[1]"])] == ["a[1]", "a1"]
+    assert [problem.id for problem in select(problems, ["a[[]2]"])] == ["a[2]"]
 
 
 def test_a_pattern_that_matches_nothing_names_the_nearest() -> None:
