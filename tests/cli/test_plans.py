@@ -92,7 +92,7 @@ def test_a_replay_of_nothing_is_not_equal(finished: Path, cli: Cli) -> None:
         failed = cli("replay", "runs/study", *more)
         assert (failed.returncode, failed.stdout) == (2, "")
         assert failed.stderr == "agentloop: runs/study: nothing to replay: none of its 8 attempts is finished\n"
-    assert not Path("again").exists()
+    assert not (finished / "again").exists()
 
 
 def test_a_replay_into_a_new_directory_that_fails_leaves_nothing(finished: Path, cli: Cli) -> None:
