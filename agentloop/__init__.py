@@ -74,7 +74,7 @@ def judge_programs(
         sandbox=opened(sandbox, Path.cwd(), jobs, observer, validated_in=sound.backend),
         jobs=jobs,
         first_failure=first_failure,
-        left_out=sound.quarantined,
+        left_out=sound.left_out(suite),
         observer=observer,
     )
     return asyncio.run(work)

@@ -67,7 +67,7 @@ def judge(
             sandbox=opened(sandbox, Path.cwd(), jobs, observer, validated_in=sound.backend),
             jobs=jobs,
             first_failure=first_failure,
-            left_out=sound.quarantined,
+            left_out=sound.left_out(name),
             observer=observer,
         )
         judged = interruptible(work)
@@ -132,7 +132,7 @@ def validate(
     for id, why in found.faults.items():
         print(f"fault        {id}: {why}")
     faults = f", {len(found.faults)} ended in a fault" if found.faults else ""
-    without = f"{len(found.unproven)} have no reference{faults}"
+    without = f"{len(found.unproven)} {'has' if len(found.unproven) == 1 else 'have'} no reference{faults}"
     print(f"{path}: {found.sound} of {found.problems} problems are sound, {without}")
     if found.faults:
         raise typer.Exit(3)
