@@ -37,6 +37,8 @@ def module_tests(style: Style, source: str, function: str, module: str = "soluti
         raise ValueError(f"the test module does not parse: {error}") from error
     if style == "pytest":
         _refuse(tree)
+    if skipped := _skipped(tree):
+        raise ValueError(f"{skipped} is always skipped, so no program can pass it: leave it out")
     future, rest = _hoisted(tree, source)
     tests = []
     for owner, name, lines in _functions(tree, style):
@@ -129,6 +131,21 @@ def _refuse(tree: ast.Module) -> None:
                 missing = [name for name in needed if name not in given]
                 if missing:
                     raise ValueError(f"{node.name} asks for the fixture {missing[0]!r}: fixtures are not supported")
+
+
+def _skipped(tree: ast.Module) -> str:
+    """The first test function or class that `unittest.skip` decorates, or ''."""
+    skips = {"unittest.skip"}
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module == "unittest":
+            skips.update(alias.asname or alias.name for alias in node.names if alias.name == "skip")
+    for node in tree.body:
+        inner = node.body if isinstance(node, ast.ClassDef) else []
+        for each in (each for each in (node, *inner) if isinstance(each, ast.ClassDef | ast.FunctionDef)):
+            for decorator in each.decorator_list:
+                if ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator) in skips:
+                    return each.name
+    return ""
 
 
 def _parametrized(decorator: ast.expr) -> list[str]:

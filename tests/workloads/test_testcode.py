@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -66,9 +67,8 @@ class Base(unittest.TestCase):
     def test_refuses(self):
         self.assertRaises(ValueError, self.counter.add, -1)
 
-    @unittest.skip("later")
     def test_never(self):
-        pass
+        self.skipTest("later")
 
 
 if __name__ == "__main__":
@@ -137,6 +137,27 @@ def test_what_is_not_supported_is_refused_at_once(tmp_path: Path, source: str, s
     with pytest.raises(UserError, match="hidden") as error:
         load("jsonl", problem(tmp_path, pytest=source))
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("import unittest\nclass A(unittest.TestCase):\n    @unittest.skip('x')\n    def test_x(self): pass", "test_x"),
+        ("from unittest import TestCase, skip as no\n@no\nclass A(TestCase):\n    def test_x(self): pass", "A"),
+    ],
+)
+@pytest.mark.parametrize("style", ["pytest", "unittest"])
+def test_what_is_always_skipped_is_refused(style: Literal["pytest", "unittest"], source: str, name: str) -> None:
+    """No program could pass it, and each would be called wrong."""
+    with pytest.raises(ValueError, match=f"^{name} is always skipped"):
+        module_tests(style, source, "f")
+
+
+def test_what_skips_by_a_condition_is_run() -> None:
+    source = (
+        "import unittest\nclass A(unittest.TestCase):\n    @unittest.skipIf(False, 'x')\n    def test_x(self): pass"
+    )
+    assert [test.id for test in module_tests("unittest", source, "f")] == ["t.A.test_x"]
 
 
 def test_a_default_is_no_fixture() -> None:
