@@ -129,6 +129,14 @@ def test_judging_by_examples_leaves_out_a_problem_that_has_lost_them_all(tmp_pat
     assert told == {"visible": [lost, passed], "hidden": [passed, passed], "all": [passed, passed]}
 
 
+def test_from_python_with_the_words_of_the_command(tmp_path: Path, problems: list[Problem], sandbox: str) -> None:
+    out = tmp_path / "new" / "v.json"
+    found = agentloop.validate(out, workload="jsonl", data=tmp_path / "problems.jsonl", sandbox=sandbox)
+    assert (list(found.quarantined), validation.read(out)) == (["wrong"], found)
+    with pytest.raises(UserError, match="name another one"):
+        agentloop.validate(tmp_path / "problems.jsonl", workload="jsonl", data=tmp_path / "problems.jsonl")
+
+
 def test_only_a_validation_is_replaced(tmp_path: Path, problems: list[Problem]) -> None:
     data, earlier = tmp_path / "problems.jsonl", tmp_path / "v.json"
     with pytest.raises(UserError, match=r"problems.jsonl is there and no file of `agentloop validate`: name another"):
