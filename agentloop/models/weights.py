@@ -101,7 +101,7 @@ def available(name: str) -> str:
         return f"xllamacpp is not installed: {INSTALL}"
     path = weights_dir() / weights.file
     if not path.is_file() or path.stat().st_size != weights.size:
-        return f"the weights ({weights.size / 1e6:.0f} MB) are not fetched yet"
+        return f"the weights ({weights.size / 2**20:,.0f} MiB) are not fetched yet"
     return ""
 
 
