@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "judge_programs", "run"]
+__all__ = ["__version__", "judge_programs", "run", "validate"]
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from agentloop.judging import Judged, SuiteName
     from agentloop.progress import Observer
     from agentloop.runner import Summary
+    from agentloop.validation import Validated
 
 
 def run(
@@ -76,10 +77,41 @@ def judge_programs(
         jobs=jobs,
         first_failure=first_failure,
         unordered=unordered,
-        left_out=sound.quarantined,
+        left_out=sound.left_out(suite),
         observer=observer,
     )
     return asyncio.run(work)
+
+
+def validate(
+    out: str | Path,
+    *,
+    workload: str = "humaneval",
+    data: str | Path | None = None,
+    sandbox: str = "auto",
+    jobs: int = 2,
+    observer: Observer | None = None,
+) -> Validated:
+    """Find by its references which tests of a workload are sound, into the file `out`, as `agentloop validate` does.
+
+    Raises `agentloop.errors.UserError` for bad input before anything runs, `SandboxError` if the sandbox cannot be
+    started. Blocking; inside a running event loop await `agentloop.validation.validate`.
+    """
+    import asyncio
+    from pathlib import Path
+
+    from agentloop import validation, workloads
+    from agentloop.preflight import opened
+    from agentloop.progress import Quiet
+
+    _no_loop("agentloop.validation.validate")
+    validation.check_target(Path(out))
+    observer = observer or Quiet()
+    problems = workloads.load(workload, Path(data) if data else None)
+    where = opened(sandbox, Path.cwd(), jobs, observer)
+    found = asyncio.run(validation.validate(problems, sandbox=where, jobs=jobs, observer=observer))
+    validation.write(found, Path(out))
+    return found
 
 
 def _no_loop(coroutine: str) -> None:

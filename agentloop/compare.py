@@ -109,7 +109,10 @@ def users_checker(source: str) -> Callable[[str, str, str], object]:
 def _users_own(source: str, given: str, got: str, expected: str) -> bool:
     try:
         with redirect_stdout(sys.stderr):  # what it prints is not among verdicts that are printed
-            return bool(users_checker(source)(given, got, expected))
+            answer = users_checker(source)(given, got, expected)
+            if answer not in (True, False):  # a forgotten `return`, or a message that says what is wrong, is no verdict
+                raise TypeError(f"agrees gave {cap(repr(answer), 100)}, which is neither True nor False")
+            return bool(answer)
     except (Exception, SystemExit) as error:  # one that calls sys.exit must not end us with a status of its own
         told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         raise UserError(

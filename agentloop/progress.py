@@ -103,7 +103,8 @@ class Tally:
             parts.append(counted(self.faults, "faults"))
         new = f" of {self.done} new" if self.reused else ""  # what was done before is not among the outcomes
         if self.visible:
-            seen = ", ".join(f"{outcome or 'no suite'} {count}" for outcome, count in self.visible.most_common())
+            ordered = sorted(self.visible.items(), key=lambda item: (item[0] != "passed", -item[1]))
+            seen = ", ".join(f"{outcome or 'no suite'} {count}" for outcome, count in ordered)
             parts.append(f"{self.suite} suite{new}: {seen}")
         if graded := self.hidden.total() - self.hidden[""]:
             parts.append(f"hidden suite{new}: passed {self.hidden['passed']} of {graded}")

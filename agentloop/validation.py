@@ -13,6 +13,7 @@ import math
 import os
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentloop.confirm import confirmed
@@ -81,21 +82,23 @@ async def validate(
     """
     observer = observer or Quiet()
     check_jobs(jobs)
-    pairs = [(problem, reference) for problem in problems for reference in problem.references]
+    pairs = [(problem, number) for problem in problems for number in range(len(problem.references))]
     if not pairs:
         raise UserError("no problem of this workload has a reference: there is nothing to validate it by")
     found = Validated(workload_digest(problems), len(problems), len(pairs))
     found.unproven = [problem.id for problem in problems if not problem.references]
+    bad: dict[str, dict[int, TestVerdict]] = {}
+    """By problem and reference. Which one ends first is chance, and which one is told must not be."""
     free, slowest = asyncio.Semaphore(jobs), dict.fromkeys((problem.id for problem in problems), 0.0)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(sandbox.close)
         found.environment = await start(sandbox, {problem.language for problem, _ in pairs}, observer)
         observer.event("plan", total=len(pairs), reused=0, unit="references")
 
-        async def one(problem: Problem, reference: str) -> None:
+        async def one(problem: Problem, number: int) -> None:
             tests = problem.visible.tests + problem.hidden.tests
             wide = replace(problem.limits, cpu=problem.limits.cpu * ROOM, wall=problem.limits.wall * ROOM)
-            job = Job(problem.language, reference, tests, wide)
+            job = Job(problem.language, problem.references[number], tests, wide)
             async with free:
                 try:
                     verdict, execution = await confirmed(
@@ -107,20 +110,22 @@ async def validate(
                     return
             observer.event("judged", outcome=verdict.outcome, suite="every")
             shown = len(problem.visible.tests)
-            for test in verdict.tests[:shown]:
-                if test.outcome != "passed" and test.test not in found.dropped.get(problem.id, []):
-                    found.dropped.setdefault(problem.id, []).append(test.test)
-            bad = next((test for test in verdict.tests[shown:] if test.outcome != "passed"), None)
-            if bad:
-                found.quarantined.setdefault(problem.id, _why(bad))
+            if fails := {test.test for test in verdict.tests[:shown] if test.outcome != "passed"}:
+                fails.update(found.dropped.get(problem.id, []))
+                found.dropped[problem.id] = [test.id for test in problem.visible.tests if test.id in fails]
+            for test in [test for test in verdict.tests[shown:] if test.outcome != "passed"][:1]:
+                bad.setdefault(problem.id, {})[number] = test
             used = max((record.get("cpu") or 0.0 for record in execution.tests), default=0.0)
             slowest[problem.id] = max(slowest[problem.id], used)
 
         async with asyncio.TaskGroup() as group:
-            for problem, reference in pairs:
-                group.create_task(one(problem, reference))
+            for problem, number in pairs:
+                group.create_task(one(problem, number))
     order = {problem.id: place for place, problem in enumerate(problems)}
-    for kind in (found.quarantined, found.dropped, found.faults):
+    found.quarantined = {
+        problem.id: _why(bad[problem.id], len(problem.references)) for problem in problems if problem.id in bad
+    }
+    for kind in (found.dropped, found.faults):
         items: list[Any] = sorted(kind.items(), key=lambda item: order[item[0]])
         kind.clear()
         kind.update(items)
@@ -138,10 +143,16 @@ class Sound(NamedTuple):
     problems: list[Problem]
     quarantined: Mapping[str, str]
     """Those that get no verdict, and why; they are among the problems."""
+    emptied: Mapping[str, str] = MappingProxyType({})
+    """Those that have lost all their visible examples, likewise: none of them has a verdict on the visible suite."""
     digest: str = ""
     """Of the validation."""
     backend: str = ""
     """Of the sandbox that the references ran in."""
+
+    def left_out(self, suite: str) -> dict[str, str]:
+        """Which problems get no verdict on a suite, and why."""
+        return {**(self.emptied if suite == "visible" else {}), **self.quarantined}
 
 
 def load_sound(workload: str, data: Path | None, validated: Path | None) -> Sound:
@@ -151,12 +162,18 @@ def load_sound(workload: str, data: Path | None, validated: Path | None) -> Soun
         return Sound(problems, {})
     found = read(validated)
     backend = str(found.environment.get("backend", ""))
-    return Sound(apply(found, problems, validated), found.quarantined, found.digest(), backend)
+    sound = apply(found, problems, validated)
+    why = "no visible example is left: its reference does not pass them"
+    emptied = {problem.id: why for problem in sound if problem.id in found.dropped and not problem.visible.tests}
+    return Sound(sound, found.quarantined, emptied, found.digest(), backend)
 
 
-def _why(test: TestVerdict) -> str:
+def _why(bad: Mapping[int, TestVerdict], references: int) -> str:
+    first = min(bad)
+    test = bad[first]
+    which = f"reference {first + 1} of {references}" if references > 1 else "reference"
     detail = f" ({test.detail})" if test.detail else ""
-    return f"its reference does not pass hidden test {test.test}: {test.outcome}{detail}"
+    return f"its {which} does not pass hidden test {test.test}: {test.outcome}{detail}"
 
 
 def check_target(path: Path) -> None:

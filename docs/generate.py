@@ -73,7 +73,8 @@ def command_line() -> str:
     lines = [
         "# Command line",
         "",
-        "What each command can do, `import agentloop` can do too, with the same words.",
+        "`run`, `judge` and `validate` are functions too, with the same words: `agentloop.run`,",
+        "`agentloop.judge_programs`, `agentloop.validate`.",
         "",
         "Exit status: 0 all is well; 1 agentloop failed, or `replay` found a difference, or `doctor` no sandbox; 2 the",
         "user can mend it; 3 faults remain or the run was stopped early; 130 Ctrl-C in a command that only reads.",

@@ -274,6 +274,8 @@ def test_a_checker_of_ones_own(tmp_path: Path, sandbox: str) -> None:
         ("return int(stdout) > 0", "ValueError: invalid literal"),
         ("raise SystemExit", "SystemExit, where"),
         ("import sys; sys.exit(0)", "SystemExit: 0, where"),
+        ("stdout == expected", "agrees gave None, which is neither True nor False, where"),
+        ("return 'wrong answer'", "agrees gave 'wrong answer', which is neither"),
     ],
 )
 def test_a_checker_that_fails_names_the_program(tmp_path: Path, sandbox: str, body: str, said: str) -> None:

@@ -35,6 +35,15 @@ def test_outcomes_after_going_on_are_said_to_be_those_of_the_new_ones() -> None:
     assert tally.line(over=True) == told
 
 
+def test_passed_comes_first_however_many_there_are() -> None:
+    """Two counts that overtake each other must not change places while one reads them."""
+    tally = Tally()
+    tally.take("plan", {"total": 6, "reused": 0, "unit": "programs"})
+    for outcome in ("timeout", "failed", "failed", "passed"):
+        tally.take("judged", {"outcome": outcome, "suite": "hidden"})
+    assert "hidden suite: passed 1, failed 2, timeout 1" in tally.line()
+
+
 @pytest.mark.parametrize(("columns", "bar"), [(40, "━" * 10 + "─" * 30), (200, "━" * 15 + "─" * 45)])
 def test_the_bar_is_one_line_of_any_terminal(
     columns: int, bar: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -217,10 +217,10 @@ def test_a_fault_is_not_counted_as_sound(problems: Path, sandbox: str) -> None:
 def test_how_a_validation_ends(tmp_path: Path, problems: Path, sandbox: str) -> None:
     common = ("validate", "--workload", "jsonl", "--data", str(problems), "--sandbox", sandbox, "--quiet", "-o")
     wrong = {**PROBLEMS[0], "id": "wrong", "references": ["print(4)"]}
-    jsonl(problems, PROBLEMS[0], wrong)
+    jsonl(problems, PROBLEMS[0], wrong, {**PROBLEMS[0], "id": "none", "references": []})
     done = cli(tmp_path, *common, "v.json")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[-1] == "v.json: 1 of 2 problems are sound, 0 have no reference"
+    assert done.stdout.splitlines()[-1] == "v.json: 1 of 3 problems are sound, 1 has no reference"
     jsonl(problems, wrong)
     done = cli(tmp_path, *common, "none.json")
     assert done.returncode == 2

@@ -84,6 +84,59 @@ def test_references_decide(tmp_path: Path, problems: list[Problem], sandbox: str
     assert (plan.validated, plan.left_out) == (found.digest(), found.quarantined)
 
 
+def test_of_several_references_the_first_that_fails_is_named(tmp_path: Path, sandbox: str) -> None:
+    """The last one is the quickest: which one ends first must not be seen in the file."""
+    right, slow, quick = (
+        "def f(n):\n    return n\n",
+        BUSY.replace("return n", "return n + (n > 1)"),
+        "def f(n): pass\n",
+    )
+    hidden = [{"args": [1], "value": 1}, {"args": [3], "value": 3}]
+    visible = [{"args": [2], "value": 2}, {"args": [0], "value": 0}, {"args": [4], "value": 4}]
+    one = {**record("f", None), "hidden": hidden, "visible": visible, "references": [right, slow, quick, quick]}
+    (tmp_path / "problems.jsonl").write_text(json.dumps(one))
+    found = asyncio.run(
+        validation.validate(load("jsonl", tmp_path / "problems.jsonl"), sandbox=open_sandbox(sandbox, lanes=2))
+    )
+    assert found.quarantined == {"f": "its reference 2 of 4 does not pass hidden test h2: failed"}
+    assert found.dropped == {"f": ["v1", "v2", "v3"]}
+
+
+def test_judging_by_examples_leaves_out_a_problem_that_has_lost_them_all(tmp_path: Path, sandbox: str) -> None:
+    identity = "def f(n):\n    return n\n"
+    records = [
+        record("lost", identity, visible=[{"args": [1], "value": 2}]),
+        record("kept", identity, visible=[{"args": [1], "value": 1}]),
+    ]
+    (tmp_path / "problems.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records))
+    found = asyncio.run(
+        validation.validate(load("jsonl", tmp_path / "problems.jsonl"), sandbox=open_sandbox(sandbox, lanes=2))
+    )
+    validation.write(found, tmp_path / "v.json")
+    file = programs(tmp_path, *({"problem_id": id, "code": identity} for id in ("lost", "kept")))
+    told = {}
+    for suite in ("visible", "hidden", "all"):
+        out = tmp_path / f"{suite}.jsonl"
+        agentloop.judge_programs(
+            file, out, workload="jsonl", data=tmp_path / "problems.jsonl", validated=tmp_path / "v.json",
+            suite=suite, sandbox=sandbox,
+        )  # fmt: skip
+        told[suite] = [
+            (line["outcome"], line.get("left_out")) for line in map(json.loads, out.read_text().splitlines())
+        ]
+    passed = ("passed", None)
+    lost = (None, "no visible example is left: its reference does not pass them")
+    assert told == {"visible": [lost, passed], "hidden": [passed, passed], "all": [passed, passed]}
+
+
+def test_from_python_with_the_words_of_the_command(tmp_path: Path, problems: list[Problem], sandbox: str) -> None:
+    out = tmp_path / "new" / "v.json"
+    found = agentloop.validate(out, workload="jsonl", data=tmp_path / "problems.jsonl", sandbox=sandbox)
+    assert (list(found.quarantined), validation.read(out)) == (["wrong"], found)
+    with pytest.raises(UserError, match="name another one"):
+        agentloop.validate(tmp_path / "problems.jsonl", workload="jsonl", data=tmp_path / "problems.jsonl")
+
+
 def test_only_a_validation_is_replaced(tmp_path: Path, problems: list[Problem]) -> None:
     data, earlier = tmp_path / "problems.jsonl", tmp_path / "v.json"
     with pytest.raises(UserError, match=r"problems.jsonl is there and no file of `agentloop validate`: name another"):

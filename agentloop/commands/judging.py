@@ -71,7 +71,7 @@ def judge(
             jobs=jobs,
             first_failure=first_failure,
             unordered=unordered,
-            left_out=sound.quarantined,
+            left_out=sound.left_out(name),
             observer=observer,
         )
         judged = interruptible(work)
@@ -136,7 +136,7 @@ def validate(
     for id, why in found.faults.items():
         print(f"fault        {id}: {why}")
     faults = f", {len(found.faults)} ended in a fault" if found.faults else ""
-    without = f"{len(found.unproven)} have no reference{faults}"
+    without = f"{len(found.unproven)} {'has' if len(found.unproven) == 1 else 'have'} no reference{faults}"
     print(f"{path}: {found.sound} of {found.problems} problems are sound, {without}")
     if found.faults:
         raise typer.Exit(3)

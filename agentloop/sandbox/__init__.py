@@ -82,7 +82,9 @@ def _from_profile(path: Path, lanes: int, progress: Callable[[str], None]) -> Sa
     for key in profile:
         if key not in PROFILE_KEYS:
             raise unknown_name(f"key of sandbox profile {path}", key, PROFILE_KEYS)
-    backend = str(profile.get("backend", ""))
+    if "backend" not in profile:
+        raise UserError(f"sandbox profile {path}: there is no backend: {', '.join(BACKENDS)}")
+    backend = str(profile["backend"])
     if backend not in BACKENDS:
         raise unknown_name(f"backend of sandbox profile {path}", backend, BACKENDS)
     settings: dict[str, Any] = {}

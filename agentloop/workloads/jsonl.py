@@ -290,7 +290,8 @@ def _known(checker: str, kind: str, trial: Callable[[], bool]) -> None:
         trial()
     except ValueError as error:
         form = f": write {_TOLERANCES[name]}" if name in _TOLERANCES else ""
-        raise ValueError(f"checker {checker!r}: {error}{form}") from error
+        told = error if parameter or not form else "it lacks its number"
+        raise ValueError(f"checker {checker!r}: {told}{form}") from error
     if ":" in checker and name not in (*_TOLERANCES, "equal"):
         raise ValueError(f"checker {checker!r}: write {name} alone, it takes no number")
     if not all(number >= 0 for number in numbers):

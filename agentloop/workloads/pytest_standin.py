@@ -134,8 +134,27 @@ class Result(unittest.TestResult):
         self.caught = self.caught or AssertionError("it was expected to fail")
 
 
+class Module:
+    """The test module as its `setup_module` sees it: what is set on it is a name of the module."""
+
+    def __init__(self, scope):
+        self.__dict__ = scope
+
+
+def hook(owner, name, given):
+    """Call what sets a test up or tears it down, if it is there; it may take what it is for, or nothing."""
+    function = owner.get(name) if isinstance(owner, dict) else getattr(owner, name, None)
+    if function is not None:
+        code = getattr(function, "__code__", None)
+        takes = code is None or code.co_argcount > hasattr(function, "__self__")
+        function(*[given][:takes])
+
+
 def run(scope, owner, name):
-    scope.get("setUpModule", scope.get("setup_module", lambda *_: None))()
+    if "setUpModule" in scope:
+        scope["setUpModule"]()
+    else:
+        hook(scope, "setup_module", Module(scope))
     if owner and issubclass(scope[owner], unittest.TestCase):
         result = Result()
         unittest.TestSuite([scope[owner](name)]).run(result)
@@ -148,13 +167,14 @@ def run(scope, owner, name):
     rows = getattr(function, "agentloop_cases", [{}])
     if not rows:
         raise unittest.SkipTest("no parameters")  # nothing run is never a pass
+    if owner:
+        hook(scope[owner], "setup_class", scope[owner])
     for values in rows:
-        if owner:
-            one = scope[owner]()
-            getattr(one, "setup_method", lambda *_: None)()
-            try:
-                getattr(one, name)(**values)
-            finally:
-                getattr(one, "teardown_method", lambda *_: None)()
-        else:
-            function(**values)
+        one = scope[owner]() if owner else scope
+        kind = "method" if owner else "function"
+        test = getattr(one, name) if owner else function
+        hook(one, f"setup_{kind}", test)
+        try:
+            test(**values)
+        finally:
+            hook(one, f"teardown_{kind}", test)

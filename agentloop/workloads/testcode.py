@@ -35,9 +35,14 @@ def module_tests(style: Style, source: str, function: str, module: str = "soluti
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError(f"the test module does not parse: {error}") from error
+    future, rest = _hoisted(tree, source)
+    tree.body = [node for node in tree.body if not _is_main(node)]  # what runs a module as a script does not run here
     if style == "pytest":
         _refuse(tree)
-    future, rest = _hoisted(tree, source)
+    if lost := _lost(tree, style):
+        raise ValueError(f"{lost} stands inside of something else, where it is not found: move it to the top level")
+    if skipped := _skipped(tree):
+        raise ValueError(f"{skipped} is always skipped, so no program can pass it: leave it out")
     tests = []
     for owner, name, lines in _functions(tree, style):
         path = [*([owner] if owner else []), name]
@@ -83,16 +88,50 @@ def _before(head: str, source: str) -> str:
 
 
 def _functions(tree: ast.Module, style: Style) -> Iterator[tuple[str, str, range]]:
-    """(class or '', function, its lines) of every test."""
+    """(class or '', function, its lines) of every test, those that a class has of another class of the module too."""
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+
+    def line(node: ast.ClassDef, above: tuple[ast.ClassDef, ...] = ()) -> list[ast.ClassDef]:
+        """The class and those of the module that it is made of, nearest first."""
+        bases = [classes[base.id] for base in node.bases if isinstance(base, ast.Name) and base.id in classes]
+        above = (*above, node)
+        return [node, *(each for base in bases if base not in above for each in line(base, above))]
+
     for node in tree.body:
         if isinstance(node, ast.ClassDef):
-            cases = any(ast.unparse(base).endswith("TestCase") for base in node.bases)
+            made_of = line(node)
+            cases = any(ast.unparse(base).endswith("TestCase") for each in made_of for base in each.bases)
             if cases or (style == "pytest" and node.name.startswith("Test")):
-                for item in node.body:
-                    if _is_test(item):
-                        yield node.name, item.name, _lines(item)
+                found: dict[str, range] = {}
+                for each in made_of:  # of two of one name in a class the last holds
+                    found = {item.name: _lines(item) for item in each.body if _is_test(item)} | found
+                yield from ((node.name, name, lines) for name, lines in found.items())
         elif style == "pytest" and _is_test(node):
             yield "", node.name, _lines(node)
+
+
+def _lost(tree: ast.Module, style: Style) -> str:
+    """A test in a block, or in a class of a test class, which would be passed over; or ''."""
+
+    def inside(node: ast.stmt, *, block: bool, owned: bool) -> str:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            return node.name if block and node.name.startswith("test") and (owned or style == "pytest") else ""
+        if isinstance(node, ast.ClassDef):
+            case = any(ast.unparse(base).endswith("TestCase") for base in node.bases)
+            if not case and (style == "unittest" or not node.name.startswith("Test")):
+                return ""
+            inner = [(each, block or owned) for each in node.body]
+            owned = True
+        else:
+            inner = [(each, True) for each in ast.iter_child_nodes(node) if isinstance(each, ast.stmt)]
+        return next((name for each, deep in inner if (name := inside(each, block=deep, owned=owned))), "")
+
+    return next((name for node in tree.body if (name := inside(node, block=False, owned=False))), "")
+
+
+def _is_main(node: ast.stmt) -> bool:
+    """Whether it is `if __name__ == "__main__":`, without an `else`."""
+    return isinstance(node, ast.If) and not node.orelse and ast.unparse(node.test) == "__name__ == '__main__'"
 
 
 def _is_test(node: ast.stmt) -> TypeGuard[ast.FunctionDef]:
@@ -108,17 +147,23 @@ def _lines(node: ast.stmt) -> range:
 
 def _refuse(tree: ast.Module) -> None:
     """Raise `ValueError` for what the stand-in cannot do."""
+    called = {"pytest": "pytest"}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] == "pytest":
             unknown = [alias.name for alias in node.names if alias.name not in STANDIN]
             if unknown:
                 raise ValueError(f"pytest.{unknown[0]} is not supported (supported: {', '.join(STANDIN)})")
+            called.update({alias.asname or alias.name: f"pytest.{alias.name}" for alias in node.names})
+        if isinstance(node, ast.Import):
+            called.update({alias.asname: "pytest" for alias in node.names if alias.name == "pytest" and alias.asname})
+    for node in ast.walk(tree):
         if not isinstance(node, ast.Attribute):
             continue
-        known = {"pytest": STANDIN, "pytest.mark": MARKS}.get(ast.unparse(node.value))
+        first, dot, others = ast.unparse(node.value).partition(".")
+        owner_name = f"{called.get(first, first)}{dot}{others}"
+        known = {"pytest": STANDIN, "pytest.mark": MARKS}.get(owner_name)
         if known and node.attr not in known:
-            name = f"{ast.unparse(node.value)}.{node.attr}"
-            raise ValueError(f"{name} is not supported (supported: {', '.join(known)})")
+            raise ValueError(f"{owner_name}.{node.attr} is not supported (supported: {', '.join(known)})")
     owners: list[ast.Module | ast.ClassDef] = [tree, *(node for node in tree.body if isinstance(node, ast.ClassDef))]
     for owner in owners:
         for node in owner.body:
@@ -129,6 +174,21 @@ def _refuse(tree: ast.Module) -> None:
                 missing = [name for name in needed if name not in given]
                 if missing:
                     raise ValueError(f"{node.name} asks for the fixture {missing[0]!r}: fixtures are not supported")
+
+
+def _skipped(tree: ast.Module) -> str:
+    """The first test function or class that `unittest.skip` decorates, or ''."""
+    skips = {"unittest.skip"}
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module == "unittest":
+            skips.update(alias.asname or alias.name for alias in node.names if alias.name == "skip")
+    for node in tree.body:
+        inner = node.body if isinstance(node, ast.ClassDef) else []
+        for each in (each for each in (node, *inner) if isinstance(each, ast.ClassDef | ast.FunctionDef)):
+            for decorator in each.decorator_list:
+                if ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator) in skips:
+                    return each.name
+    return ""
 
 
 def _parametrized(decorator: ast.expr) -> list[str]:

@@ -59,6 +59,7 @@ async def test_auto_without_an_engine_never_falls_below_namespaces(
         ('backend = "e2b"\ntimeout = 0', "timeout = 0 cannot be"),
         ('backend = "e2b"\ntimeout = 1.5', r"timeout = 1.5 cannot be"),
         ("backend = ", "profile .*x.toml: Invalid value"),
+        ("description = 'x'", "profile .*x.toml: there is no backend: docker, local"),
     ],
 )
 def test_a_wrong_profile_is_one_line_that_says_where(text: str, message: str, tmp_path: Path) -> None:

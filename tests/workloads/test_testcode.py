@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -66,9 +67,8 @@ class Base(unittest.TestCase):
     def test_refuses(self):
         self.assertRaises(ValueError, self.counter.add, -1)
 
-    @unittest.skip("later")
     def test_never(self):
-        pass
+        self.skipTest("later")
 
 
 if __name__ == "__main__":
@@ -128,6 +128,13 @@ def test_unittest_methods(tmp_path: Path) -> None:
         ("import pytest\n@pytest.fixture\ndef a(): pass\ndef test_x(): pass", "pytest.fixture is not supported"),
         ("from pytest import MonkeyPatch\ndef test_x(): pass", "pytest.MonkeyPatch is not supported"),
         ("import pytest\n@pytest.mark.slow\ndef test_x(): pass", "pytest.mark.slow is not supported"),
+        ("import pytest as pt\n@pt.mark.slow\ndef test_x(): pass", "pytest.mark.slow is not supported"),
+        ("from pytest import mark as m\n@m.slow\ndef test_x(): pass", "pytest.mark.slow is not supported"),
+        ("if True:\n    def test_x(): pass\ndef test_y(): pass", "test_x stands inside of something else"),
+        (
+            "class TestA:\n    class TestB:\n        def test_x(self): pass\n    def test_y(self): pass",
+            "test_x stands inside",
+        ),
         ("async def test_x(): pass", "test_x is asynchronous"),
         ("def check(): pass", "holds no test of pytest"),
         ("def test_x(:", "does not parse"),
@@ -137,6 +144,87 @@ def test_what_is_not_supported_is_refused_at_once(tmp_path: Path, source: str, s
     with pytest.raises(UserError, match="hidden") as error:
         load("jsonl", problem(tmp_path, pytest=source))
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("import unittest\nclass A(unittest.TestCase):\n    @unittest.skip('x')\n    def test_x(self): pass", "test_x"),
+        ("from unittest import TestCase, skip as no\n@no\nclass A(TestCase):\n    def test_x(self): pass", "A"),
+    ],
+)
+@pytest.mark.parametrize("style", ["pytest", "unittest"])
+def test_what_is_always_skipped_is_refused(style: Literal["pytest", "unittest"], source: str, name: str) -> None:
+    """No program could pass it, and each would be called wrong."""
+    with pytest.raises(ValueError, match=f"^{name} is always skipped"):
+        module_tests(style, source, "f")
+
+
+def test_what_runs_a_module_as_a_script_is_left_alone() -> None:
+    source = 'import pytest\ndef test_x(): pass\nif __name__ == "__main__":\n    pytest.main()\n'
+    assert [test.id for test in module_tests("pytest", source, "f")] == ["t.test_x"]
+
+
+INHERITED = """import unittest
+class Base:
+    def test_a(self): pass
+    def test_b(self): pass
+class Kind(Base, unittest.TestCase):
+    def test_b(self): self.assertEqual(self.made, 1)
+    def setUp(self): self.made = 1
+class TestMore(Kind):
+    def test_c(self): pass
+class Loop(Loop): pass
+"""
+
+
+@pytest.mark.parametrize("style", ["pytest", "unittest"])
+def test_tests_that_a_class_inherits_are_counted(style: Literal["pytest", "unittest"]) -> None:
+    """The list is what pytest and unittest collect; a test that is not run is one that a wrong program passes."""
+    found = {test.id for test in module_tests(style, INHERITED, "f")}
+    kinds = ("Kind", ("a", "b")), ("TestMore", ("a", "b", "c"))
+    assert found == {f"t.{kind}.test_{name}" for kind, names in kinds for name in names}
+
+
+def test_of_two_tests_of_one_name_in_a_class_the_last_holds() -> None:
+    source = (
+        "import unittest\nclass A(unittest.TestCase):\n    def test_x(self): pass\n    def test_x(self): self.fail()\n"
+    )
+    [test] = module_tests("unittest", source, "f")
+    assert test.show.strip() == "def test_x(self): self.fail()"
+
+
+HOOKS = """done = []
+def setup_module(module):
+    module.name = module.__name__
+    done.append(name)
+def setup_function(function): done.append(function.__name__)
+def teardown_function(): done.pop()
+def test_function(): assert done == ['tests', 'test_function'], done
+class TestKind:
+    @classmethod
+    def setup_class(cls): cls.made = [cls.__name__]
+    def setup_method(self, method): self.made.append(method.__name__)
+    def teardown_method(self): self.made.clear()
+    def test_method(self): assert self.made == ['TestKind', 'test_method'] and done == ['tests'], (self.made, done)
+class TestBare:
+    def setup_class(self): self.made = 1
+    def setup_method(self): self.made += 1
+    def test_bare(self): assert self.made == 2
+"""
+
+
+def test_hooks_that_set_up_and_tear_down(tmp_path: Path) -> None:
+    [found] = outcomes(problem(tmp_path, pytest=HOOKS), RIGHT)
+    names = ("test_function", "TestKind.test_method", "TestBare.test_bare")
+    assert found == {f"t.{name}": ("passed", "") for name in names}
+
+
+def test_what_skips_by_a_condition_is_run() -> None:
+    source = (
+        "import unittest\nclass A(unittest.TestCase):\n    @unittest.skipIf(False, 'x')\n    def test_x(self): pass"
+    )
+    assert [test.id for test in module_tests("unittest", source, "f")] == ["t.A.test_x"]
 
 
 def test_a_default_is_no_fixture() -> None:
