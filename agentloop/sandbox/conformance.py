@@ -262,6 +262,8 @@ def f():
          checked(ok=True)),
         ("script fails", job("def f(x): return x", script("assert f(2) == 4, 'no'")),
          checked(assertion="assert f(2) == 4, 'no'\nno")),
+        ("memory that is shared", job("import mmap\ndef f():\n    m = mmap.mmap(-1, 100 << 20)\n"
+                                      "    m.write(bytes(100 << 20))\n    return len(m)"), expect(value=100 << 20)),
         ("script expects an exception", job("def f(): raise KeyError('k')",
                                             script("try:\n    f()\n    assert False\nexcept KeyError: pass")),
          checked(ok=True)),

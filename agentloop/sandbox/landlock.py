@@ -155,7 +155,9 @@ def main(config: dict[str, Any]) -> None:
     judge = importlib.import_module("judge")
     work = lane_directory()
     try:
-        judge.main({**config, "work": work}, judge.OwnUid(harden(config), lambda cwd: size_of(cwd) > DISK))
+        unseen = importlib.import_module("shared").Shared()
+        confinement = judge.OwnUid(harden(config), lambda cwd: size_of(cwd) > DISK, unseen=unseen)
+        judge.main({**config, "work": work}, confinement)
     finally:
         shutil.rmtree(work, ignore_errors=True)
 

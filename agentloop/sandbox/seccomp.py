@@ -30,7 +30,8 @@ _REFUSED = {  # name: (x86-64, aarch64); each ends with EPERM
     "lookup_dcookie": (212, 18), "modify_ldt": (154, None), "iopl": (172, None), "ioperm": (173, None),
 }
 _ABSENT = {  # ends with ENOSYS: libraries then take the older way, which the filter can look into
-    "clone3": (435, 435), "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
+    "clone3": (435, 435), "memfd_create": (319, 279), "memfd_secret": (447, 447),
+    "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
 }
 _SHARED = {  # refused too where the host's System V IPC and message queues are not hidden by a namespace
     "shmget": (29, 194), "semget": (64, 190), "msgget": (68, 186), "mq_open": (240, 180),
@@ -53,12 +54,13 @@ def machine_is_known() -> bool:
     return os.uname().machine in _MACHINES
 
 
-def program(*, reduced: bool = False, only_signal: int | None = None) -> bytes:
+def program(*, reduced: bool = False, segments: bool = True, only_signal: int | None = None) -> bytes:
     """The filter as an array of `sock_filter`.
 
     In a namespace of its own a program may have sockets of the families that the namespace confines; `reduced` refuses
-    all sockets, and shared IPC. `only_signal` is the one process that signals may be sent to (its own group apart).
-    Raises `OSError` on a machine whose system calls are not known here.
+    all sockets, and shared IPC; without `segments` System V shared memory alone is refused. `only_signal` is the one
+    process that signals may be sent to (its own group apart). Raises `OSError` on a machine whose system calls are not
+    known here.
     """
     if not machine_is_known():
         raise OSError(errno.ENOSYS, f"no system call filter for {os.uname().machine}")
@@ -75,7 +77,8 @@ def program(*, reduced: bool = False, only_signal: int | None = None) -> bytes:
     out += [(_LOAD, 0, 0, _ARCHITECTURE), (_EQUAL, 1, 0, architecture), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, _NUMBER)]
     if column == 0:  # the x32 numbers would slip past every comparison
         out += [(_GREATER_EQUAL, 0, 1, 0x40000000), stop(errno.ENOSYS)]
-    for call in (*_REFUSED.values(), *(_SHARED.values() if reduced else ())):
+    shared = _SHARED if reduced else {} if segments else {"shmget": _SHARED["shmget"]}
+    for call in (*_REFUSED.values(), *shared.values()):
         when(call, [stop(errno.EPERM)])
     for call in _ABSENT.values():
         when(call, [stop(errno.ENOSYS)])
