@@ -662,7 +662,8 @@ class Judge:
             process.cpu = max(process.cpu, process.reaped + sum(cpu for _, cpu, _ in rows.values()))
             used = sum(rss for *_, rss in rows.values())
             if used > limits["memory"]:  # pages shared after a fork were counted more than once
-                used = min(used, self.cgroup.used() - self.base if self.cgroup else sum(map(own_share, rows.items())))
+                looks = (sum(map(own_share, rows.items())) for _ in range(2))  # who ends leaves its share to the others
+                used = min(used, self.cgroup.used() - self.base if self.cgroup else min(looks))
             if process is self.program:  # what no process's figures tell: shared memory in no one's hands, buffers
                 ours = self.ours + self.given + 4 * limits["output"] + (self.checker.peak if self.checker else 0)
                 whole = self.cgroup.taken() - ours if self.cgroup else self.confinement.unseen(rows, limits["memory"])
@@ -781,10 +782,12 @@ def processes(skip: set[int]) -> dict[int, tuple[int, float, int]]:
 
 
 def own_share(item: tuple[int, tuple[int, float, int]]) -> int:
-    """A process's proportional share of memory, or its resident size where the kernel does not tell us."""
-    with contextlib.suppress(OSError, IndexError), open(f"/proc/{item[0]}/smaps_rollup", "rb") as file:
-        return int(file.read().partition(b"\nPss:")[2].split(None, 1)[0]) * 1024
-    return item[1][2]
+    """A process's proportional share of memory: 0 if it has ended, all resident where the kernel does not tell us."""
+    try:
+        with open(f"/proc/{item[0]}/smaps_rollup", "rb") as file:
+            return int(file.read().partition(b"\nPss:")[2].split(None, 1)[0]) * 1024
+    except (OSError, IndexError) as error:
+        return 0 if not isinstance(error, PermissionError) and os.path.exists("/proc/self/smaps_rollup") else item[1][2]
 
 
 def own_peak() -> int:
