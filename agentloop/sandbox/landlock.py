@@ -98,8 +98,9 @@ def harden(config: dict[str, Any]) -> Callable[[Any, str, dict[str, Any]], None]
         readable, writable = judge.places(role)
         restrict([*config["readable"], *_FACTS, *readable], [*_DEVICES, *filter(None, [writable])])
         _libc.prctl(_PDEATHSIG, 9, 0, 0, 0)  # no process namespace ends with the judge
+        same = os.getpid() if shared and role != "build" else None  # a linker sets modes
         only = os.getpid() if shared and abi() < _SIGNAL_ABI else None
-        seccomp.apply(seccomp.program(reduced=True, only_signal=only))
+        seccomp.apply(seccomp.program(reduced=True, same_user=same, only_signal=only))
 
     return enter
 
