@@ -201,6 +201,7 @@ def f():
             os._exit(0)
     return len(memory)
 """
+    zeros = "import sys\nfor file in (sys.stdout, sys.stderr): file.write(chr(0) * (6 << 20))"
     inherited = """
 import os, subprocess, sys
 def f():
@@ -275,6 +276,8 @@ def f():
         ("script fails", job("def f(x): return x", script("assert f(2) == 4, 'no'")),
          checked(assertion="assert f(2) == 4, 'no'\nno")),
         ("children that share memory and end", job(sharing, call("f"), call("f")), expect(value=100_000_000)),
+        ("output that takes six times its bytes", job(zeros, stdio(), limits=replace(LIMITS, output=6 * MIB)),
+         expect(stdout="\0" * (6 * MIB), stderr="\0" * (6 * MIB))),
         ("memory that is shared", job("import mmap\ndef f():\n    m = mmap.mmap(-1, 100 << 20)\n"
                                       "    m.write(bytes(100 << 20))\n    return len(m)"), expect(value=100 << 20)),
         ("script expects an exception", job("def f(): raise KeyError('k')",
