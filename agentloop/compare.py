@@ -31,7 +31,7 @@ from contextlib import redirect_stdout
 from typing import Any
 
 from agentloop.errors import UserError
-from agentloop.plain import Iterated, cap
+from agentloop.plain import Iterated, cap, spread
 
 _CONVERSIONS: dict[str, Any] = {
     "list": list, "tuple": tuple, "set": set, "sorted": sorted, "int": int, "round": round,
@@ -141,10 +141,12 @@ def _convert(conversion: str, got: Any) -> Any:
     if function is None:
         raise ValueError(f"unknown conversion {conversion!r} of a checker")
     if isinstance(got, Iterated):
-        got = iter(got.items)
+        got = got.items if name == "set" else iter(got.items)
     try:
+        if name == "set" and isinstance(got, list | tuple):
+            spread(got)
         return function(got, int(parameter)) if parameter else function(got)
-    except ValueError as error:  # int("x"), int(nan)
+    except ValueError as error:  # int("x"), int(nan), too many items with one hash
         raise TypeError(str(error)) from error
 
 

@@ -12,6 +12,8 @@ import base64
 import json
 import math
 import re
+from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +22,9 @@ from agentloop.types import Json
 MAX_DEPTH = 250
 """Deepest nesting of JSON that is read or written here: far below Python's recursion limit, so that the same text gives
 the same answer wherever on the stack it is decoded. (A tuple, set or dict takes two levels.)"""
+
+MAX_COLLISIONS = 500
+"""Most different items of a set, or keys of a dict, with one hash."""
 
 _EXACT = 2**53
 
@@ -117,9 +122,13 @@ def _decode(data: Json, room: int) -> Any:
     try:
         if tag in ("tuple", "set", "frozenset", "iterator"):
             items = [_decode(item, room - 2) for item in _list(body)]
-            return Iterated(tuple(items)) if tag == "iterator" else _CONTAINERS[tag](items)
+            if tag == "iterator":
+                return Iterated(tuple(items))
+            return _CONTAINERS[tag](items if tag == "tuple" else spread(items))
         if tag == "dict":
-            return {_decode(key, room - 3): _decode(item, room - 3) for key, item in map(_list, _list(body))}
+            pairs = [(_decode(key, room - 3), _decode(item, room - 3)) for key, item in map(_list, _list(body))]
+            spread([key for key, _ in pairs])
+            return dict(pairs)
         if tag == "complex":
             real, imaginary = (_decode(part, 1) for part in _list(body))
             return complex(real, imaginary)
@@ -132,12 +141,26 @@ def _decode(data: Json, room: int) -> Any:
             return float(body)  # a new NaN each time: one object in two lists would make them equal
     except Unplain:
         raise
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:  # the last: parts of a complex number beyond all floats
         raise Unplain(f"no such {tag}: {cap(str(error), 100)}") from error
     raise Unplain(f"not plain data: {cap(tag, 40)!r} of {cap(repr(body), 40)}")
 
 
 _CONTAINERS: dict[str, Any] = {"tuple": tuple, "set": set, "frozenset": frozenset}
+
+
+def spread(items: Collection[Any]) -> Collection[Any]:
+    """The same items, fit for a set or a dict. Raises `Unplain` where so many have one hash that making it takes long.
+
+    Hashes of numbers are no secret: thousands of them, chosen to collide, cost whoever puts them into a set minutes.
+    """
+    alike = Counter(map(hash, items)) if len(items) > MAX_COLLISIONS else {}
+    for number, count in alike.items():
+        if count > MAX_COLLISIONS:  # the same item many times costs nothing
+            texts = {json.dumps(_encode(item, MAX_DEPTH)) for item in items if hash(item) == number}
+            if len(texts) > MAX_COLLISIONS:
+                raise Unplain(f"more than {MAX_COLLISIONS} items with one hash")
+    return items
 
 
 def _list(data: Json) -> list[Json]:

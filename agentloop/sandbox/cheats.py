@@ -222,6 +222,20 @@ def f():
 """
 
 
+# Where the judge has the same uid, these are its program's too.
+MODES_OF_OTHERS = """
+import os
+def f():
+    top = os.path.dirname(os.environ["HOME"])
+    for path in (top + "/src/main.py", top + "/src", top + "/tools", top):
+        try:
+            os.chmod(path, 0)
+        except OSError:
+            pass
+    return True
+"""
+
+
 def killed_or_not_traced(execution: Execution) -> None:
     """Who makes its parent a tracer stops until that lets it go on: it is killed, or it may not."""
     record = execution.tests[0]
@@ -256,6 +270,7 @@ def cheats() -> list[Case]:
         ("sets the clock", job(CLOCK), expect(value="refused")),
         ("links out of its directory", job(LINKS, call("f"), call("f")), expect(value=True)),
         ("files that may not be read", job(MODES, call("f"), call("f")), expect(value=True)),
+        ("modes of the judge's files", job(MODES_OF_OTHERS, call("f"), call("f")), expect(value=True)),
         ("inode filler", job(INODES, call("f"), call("f"), limits=SHORT), stopped_or(value=True)),
         ("leaves files where all may write", job(SHARED, call("f"), call("f")), expect(value=True)),
         ("thread bomb", job(THREADS, limits=SHORT), limited("cpu", "memory")),

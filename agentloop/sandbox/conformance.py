@@ -189,6 +189,19 @@ def f():
     return got
 """
     writers = "import os\nout = os.fdopen(1, 'w')\nprint('a')\nout.write('b')"
+    sharing = """
+import os, time
+def f():
+    memory = b"x" * 100_000_000
+    for number in range(100):
+        if number >= 12:
+            os.wait()
+        if os.fork() == 0:
+            time.sleep(0.02 + number % 12 / 400)
+            os._exit(0)
+    return len(memory)
+"""
+    zeros = "import sys\nfor file in (sys.stdout, sys.stderr): file.write(chr(0) * (6 << 20))"
     inherited = """
 import os, subprocess, sys
 def f():
@@ -262,6 +275,11 @@ def f():
          checked(ok=True)),
         ("script fails", job("def f(x): return x", script("assert f(2) == 4, 'no'")),
          checked(assertion="assert f(2) == 4, 'no'\nno")),
+        ("children that share memory and end", job(sharing, call("f"), call("f")), expect(value=100_000_000)),
+        ("output that takes six times its bytes", job(zeros, stdio(), limits=replace(LIMITS, output=6 * MIB)),
+         expect(stdout="\0" * (6 * MIB), stderr="\0" * (6 * MIB))),
+        ("memory that is shared", job("import mmap\ndef f():\n    m = mmap.mmap(-1, 100 << 20)\n"
+                                      "    m.write(bytes(100 << 20))\n    return len(m)"), expect(value=100 << 20)),
         ("script expects an exception", job("def f(): raise KeyError('k')",
                                             script("try:\n    f()\n    assert False\nexcept KeyError: pass")),
          checked(ok=True)),

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MIB = 2**20
-WORK, TMP, SHM, JUDGE_ROOM = 64 * MIB, 64 * MIB, 16 * MIB, 128 * MIB
+WORK, TMP, SHM = 64 * MIB, 64 * MIB, 16 * MIB
+JUDGE_ROOM = 256 * MIB
+"""Of a lane beyond its program: what fits in before the judge looks again; else the kernel could kill the judge."""
 PIDS = 1024
 """Tasks in a lane. What a program may start is limited by its uid, well below this: the judge can always act."""
 RESTART = 60

@@ -50,7 +50,7 @@ ROOM = 320 * MIB
 JAVA = tuple(f"/etc/java-{version}-openjdk" for version in (11, 17, 21, 25))
 """Where Debian keeps what a Java cannot start without; those that are not there are left out."""
 FOLDER = "/opt/agentloop"
-FILES = ("judge.py", "namespaces.py", "seccomp.py")
+FILES = ("judge.py", "namespaces.py", "seccomp.py", "shared.py")
 
 
 class E2BSandbox:

@@ -257,6 +257,58 @@ def f():
 """
 
 
+# Memory that no process's figures tell, from one who will not be the first to go when there is no more.
+NAMELESS = """
+import os
+def f():
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file: file.write("0")
+    except OSError:
+        pass
+    files = []
+    try:
+        while len(files) < 100:
+            files.append(os.memfd_create("x"))
+            os.write(files[-1], bytes(8_000_000))
+    except OSError:
+        return "refused"
+"""
+OUT_OF_HAND = """
+import mmap
+def f():
+    memory, part = mmap.mmap(-1, 2 << 30), bytes(1 << 20)
+    for number in range(1024):
+        memory[number << 20 : number + 1 << 20] = part
+        if number % 16 == 15: memory.madvise(mmap.MADV_DONTNEED)
+"""
+SYSTEM_V = """
+import ctypes
+def f():
+    libc = ctypes.CDLL(None)
+    libc.shmat.restype = ctypes.c_void_p
+    for _ in range(64):
+        number = libc.shmget(0, 16 << 20, 0o1600)
+        if number < 0:
+            return "refused"
+        address = libc.shmat(number, None, 0)
+        ctypes.memset(address, 1, 16 << 20)
+        libc.shmdt(ctypes.c_void_p(address))
+"""
+CATCHES_ALL = """
+try:
+    f()
+except:
+    pass
+else:
+    assert False
+"""
+
+
+def refused_or_stopped(execution: Execution) -> None:
+    record = execution.tests[0]
+    assert record["limit"] == "memory" or answer(record) == {"value": "refused"}, record
+
+
 def left_early(execution: Execution) -> None:
     record = execution.tests[0]
     assert (record["exit"], record["channel"], record["limit"]) == (0, "", None), record
@@ -304,6 +356,9 @@ def hostile() -> list[Case]:
         ("kills its parents", job(PARENT), lambda execution: None),
         ("memory in steps", job(STEPS, limits=SHORT), limited("memory")),
         ("memory of many children", job(CHILDREN, limits=SHORT), limited("memory")),
+        ("memory in files without names", job(NAMELESS), refused_or_stopped),
+        ("shared memory out of its hands", job(OUT_OF_HAND), limited("memory")),
+        ("System V shared memory", job(SYSTEM_V), refused_or_stopped),
         ("flood of errors", job("import os\ndef f():\n    while True: os.write(2, b'x' * 9999)", limits=SHORT),
          limited("output")),
         ("flood of the channel", job("import os\ndef f():\n    while True: os.write(3, b'x' * 9999)", limits=SHORT),
@@ -326,6 +381,11 @@ def hostile() -> list[Case]:
         ("looks for the checker", job(CHECKER_FILES, script("# the-secret\nassert f() == []")), checked(ok=True)),
         ("fools the checker", job(EVERY_FD, script("assert f() == 2")), checked(**{"from": None})),
         ("leaves under the checker", job("import os\ndef f(): os._exit(0)", script("assert f() == 2")),
+         checked(**{"from": "program"})),
+        ("leaves under a script that catches all", job("import os\ndef f(): os._exit(0)", script(CATCHES_ALL)),
+         checked(**{"from": "program"})),
+        ("exits under a script that catches", job("import sys\ndef f(): sys.exit()",
+                                                   script("try:\n    f()\nexcept Exception: pass")),
          checked(**{"from": "program"})),
         ("hangs under the checker", job("def f():\n    while True: pass", script("assert f() == 2"), limits=SHORT),
          limited("cpu")),

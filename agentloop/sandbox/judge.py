@@ -14,14 +14,13 @@ hello, the judge's first line:
 job (host -> judge):
   {"id": str,
    "files": {relpath: text},            laid down in {src}, which is read-only once the build is over
-   "tools": {"id": str, "files": {relpath: text}, "argv": [...], "limits": {...}},   optional: helpers in {tools}; laid
-                                        and built by argv when a lane has none of this id, kept till it meets another:
-                                        till then it needs no "files";
-                                        "forker": argv of the interpreter that tests may be forks of
+   "tools": {"id": str, "files": {relpath: text}, "argv": [...], "limits": {...},    optional: helpers in {tools};
+             "forker": [...]},          laid and built by argv when a lane has none of this id, kept till it meets
+                                        another, then without "files"; "forker": what tests may be forks of
    "build": {"argv": [...], "limits": {...}} | null,      run once in {src}; exit status not 0 -> no test is run
-   "tests": [{"id": str, "argv": [...], "forked": [...],   with a forker: its arguments instead of argv
+   "tests": [{"id": str, "stdin": str, "channel": bool, "argv": [...],
+              "forked": [...],          with a forker: its arguments instead of argv
               "gated": bool,            argv waits for a byte on AGENTLOOP_GATE, if that is set, before all else
-              "stdin": str, "channel": bool,
               "checker": null | {"argv": [...], "files": {...}, "stdin": str}}],
    "limits": {"cpu", "wall": seconds, "memory", "output", "file_size": bytes, "processes", "open_files"},
    "max_timeouts": int,                 after so many timed-out tests the others are recorded as skipped
@@ -68,7 +67,6 @@ FIRST_FD = 16
 """Descriptors of the judge begin here; 0 to 5 are those of programs and checkers."""
 TYPE_CHECKING = False  # without importing typing
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
 PROTOCOL = 1
@@ -82,6 +80,8 @@ SLACK = 8 * 2**20
 """Bytes that the kernel's figures of a process's memory may be off by, and that one touches before it is another."""
 BIG = 32 * 2**20
 """Bytes that a judge has only while a job is big."""
+KERNEL = 64 * 2**20
+"""Bytes that the kernel may need for what a program does within its limits: tables of pages, sockets, pipes."""
 UNWAITED = 0.25
 """CPU seconds that a cgroup must count beyond what the processes tell before it is believed: a forker's are in it."""
 PR_SET_PDEATHSIG, PR_GET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 2, 4, 36, 38
@@ -142,8 +142,9 @@ class Process:
         self.reaped = self.cpu = 0.0
         self.peak = 0
 
-    def over(self, limit: str) -> None:
-        self.limit = self.limit or limit
+    def over(self, limit: str, amount: float = 1, most: float = 0) -> None:
+        if amount > most:
+            self.limit = self.limit or limit
 
     def peaked(self, peak: int) -> None:
         """Note the kernel's word on a peak. It counts in the judge's own memory, of which the process began as a copy:
@@ -179,9 +180,10 @@ class OwnUid:
     own_root = False
 
     def __init__(
-        self, harden: Callable[[Judge, str, dict[str, Any]], None] | None = None, disk_full: Any = lambda cwd: False
+        self, harden: Any = None, disk_full: Any = lambda cwd: False, blank: Any = None, unseen: Any = lambda *_: 0
     ) -> None:
-        self.harden, self.disk_full = harden, disk_full
+        self.harden, self.disk_full, self.unseen = harden, disk_full, unseen
+        self.blank = blank or (lambda: os.memfd_create("stdin"))
 
     def enter(self, judge: Judge, role: str, limits: dict[str, Any], report: int | None) -> None:
         """Called in the child; `role`: see `Judge.places`. Returns in the process that is to exec."""
@@ -262,7 +264,7 @@ class Judge:
         self.tools_id = None
         self.uids: dict[str, int | None] = {"program": config.get("uid"), "checker": config.get("checker_uid")}
         self.scratch = [path for path in config.get("scratch", []) if os.path.isdir(path)]
-        self.cgroup = Cgroup() if config.get("cgroup") else None
+        self.cgroup = Cgroup([config["work"], *self.scratch]) if config.get("cgroup") else None
         self.python = config.get("python") or sys.executable
         self.program: Process | None = None
         self.checker: Process | None = None
@@ -270,7 +272,8 @@ class Judge:
         self.gates, self.heir = False, 0
         self.sockets = os.open("/proc/net/unix", os.O_RDONLY) if os.path.exists("/proc/net/unix") else None
         self.own_network = self.unix_sockets() == 0
-        self.foreign, self.base, self.clock = set(), 0, 0.0  # type: set[int], int, float
+        self.base = self.ours = self.given = 0
+        self.foreign, self.clock = set(), 0.0  # type: set[int], float
         self.input, self.jobs = bytearray(), []  # type: tuple[bytearray, list[bytearray]]
         self.unsent, self.sent_at = b"", 0.0
         self.selector = selectors.DefaultSelector()
@@ -290,9 +293,7 @@ class Judge:
             os.dup(null)
         for option, value in ((PR_SET_CHILD_SUBREAPER, 1), (PR_SET_DUMPABLE, 0), (PR_SET_NO_NEW_PRIVS, 1)):
             prctl(option, value)
-        woken, wake = os.pipe()
-        os.set_blocking(woken, False)
-        os.set_blocking(wake, False)
+        woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):  # handlers, unlike "ignore", end with exec
             signal.signal(number, lambda *_: None)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
@@ -316,8 +317,7 @@ class Judge:
             key.data()
 
     def read_input(self) -> None:
-        chunk = os.read(0, 1 << 20)
-        if not chunk:
+        if not (chunk := os.read(0, 1 << 20)):
             raise EOFError
         self.input += chunk
         if b"\n" in chunk:
@@ -361,7 +361,8 @@ class Judge:
             self.end_forker()
         if tools and "forker" in tools and self.config.get("fork"):
             self.start_forker(tools["forker"], limits)
-        self.base = self.cgroup.used() if self.cgroup else 0
+        self.base, self.ours = (self.cgroup.used(), self.cgroup.taken() + KERNEL) if self.cgroup else (0, 0)
+        self.confinement.unseen({}, 0)
         self.foreign = {int(name) for name in os.listdir("/proc") if name.isdigit()} - {os.getpid()}
         self.lay(self.src, job["files"], 0o755, self.uids["program"] if build else None)
         if build:
@@ -453,7 +454,7 @@ class Judge:
     def run(self, role: str, test: dict[str, Any], limits: dict[str, Any], cwd: str) -> tuple[Any, Any]:
         """Run a program, with its checker beside it if it has one, to the end; none of their processes is left."""
         spec, ours, passed = test.get("checker"), [], {}  # type: tuple[Any, list[int], dict[str, int]]
-        self.clock = self.lane_cpu()
+        self.clock, self.given = self.lane_cpu(), 0
         try:
             if spec:
                 ours = [*os.pipe(), *os.pipe()]
@@ -488,10 +489,8 @@ class Judge:
             program.over("memory")
         self.count_unwaited(*running)
         for process in running:
-            if process.cpu > limits["cpu"]:
-                process.over("cpu")
-            if process.peak > limits["memory"]:
-                process.over("memory")
+            process.over("cpu", process.cpu, limits["cpu"])
+            process.over("memory", process.peak, limits["memory"])
             if process.status is None and not process.limit and not stopped:
                 raise Unable("a program's exit status was lost")
         if stopped:  # by us, because its checker had ended
@@ -509,9 +508,10 @@ class Judge:
             launch = self.launch_gated
         argv = [self.filled(item, src) for item in spec[key]]
         env = {**ENVIRONMENT, "HOME": cwd, "AGENTLOOP_CAP": str(limits["output"])}
-        ends, streams, report = [os.memfd_create("stdin")], {}, (None, None)  # type: list[int], dict[str, Stream], Any
+        ends, streams, report = [self.confinement.blank()], {}, (None, None)  # type: list[int], dict[str, Stream], Any
         try:
             write(ends[0], spec.get("stdin", "").encode(errors="surrogatepass"))
+            self.given += os.lseek(ends[0], 0, os.SEEK_CUR)
             os.lseek(ends[0], 0, os.SEEK_SET)
             for name in ("stdout", "stderr", "channel")[: 3 if spec.get("channel") else 2]:
                 fd, end = os.pipe()
@@ -621,8 +621,7 @@ class Judge:
     def drain(self, process: Process, stream: Stream) -> None:
         if not stream.drain():
             self.selector.unregister(stream.fd)
-            if stream.seen > stream.cap:
-                process.over("output")
+            process.over("output", stream.seen, stream.cap)
 
     def watch(self, program: Process, limits: dict[str, Any]) -> None:
         """Until the checker, or the program where there is none, has ended; who goes over a limit is killed."""
@@ -651,8 +650,7 @@ class Judge:
     def count_unwaited(self, program: Process, checker: Process | None = None) -> None:
         """Add what only the cgroup counts: CPU time of children whose ends the program ignores, so that none waits."""
         cpu = self.lane_cpu() - self.clock - (checker.cpu if checker else 0.0)
-        if cpu > program.cpu + UNWAITED:
-            program.cpu = cpu
+        program.cpu = cpu if cpu > program.cpu + UNWAITED else program.cpu
 
     def sample(self, limits: dict[str, Any]) -> None:
         if self.program:
@@ -664,12 +662,15 @@ class Judge:
             process.cpu = max(process.cpu, process.reaped + sum(cpu for _, cpu, _ in rows.values()))
             used = sum(rss for *_, rss in rows.values())
             if used > limits["memory"]:  # pages shared after a fork were counted more than once
-                used = min(used, self.cgroup.used() - self.base if self.cgroup else sum(map(own_share, rows.items())))
+                looks = (sum(map(own_share, rows.items())) for _ in range(2))  # who ends leaves its share to the others
+                used = min(used, self.cgroup.used() - self.base if self.cgroup else min(looks))
+            if process is self.program:  # what no process's figures tell: shared memory in no one's hands, buffers
+                ours = self.ours + self.given + 4 * limits["output"] + (self.checker.peak if self.checker else 0)
+                whole = self.cgroup.taken() - ours if self.cgroup else self.confinement.unseen(rows, limits["memory"])
+                used = max(used, whole)
             process.peak = max(process.peak, used)
-            if process.peak > limits["memory"]:
-                process.over("memory")
-            if process.cpu > limits["cpu"]:
-                process.over("cpu")
+            process.over("memory", process.peak, limits["memory"])
+            process.over("cpu", process.cpu, limits["cpu"])
             if process is self.program and self.confinement.disk_full(self.cwd):
                 process.over("output")
 
@@ -689,7 +690,7 @@ class Judge:
             return found
 
         everything = below(os.getpid()) | (below(self.forker.pid) if self.forker else {})
-        if process is None or self.checker is None:
+        if not (process and self.checker):
             return everything
         its = {pid: row for pid, row in everything.items() if pid == self.checker.pid} | below(self.checker.pid)
         return its if process is self.checker else {pid: row for pid, row in everything.items() if pid not in its}
@@ -702,8 +703,7 @@ class Judge:
         """
         none_seen = False
         while True:
-            report = self.forker.ended() if self.forker else None
-            if report:
+            if self.forker and (report := self.forker.ended()):
                 self.collect(*report)
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
@@ -759,13 +759,11 @@ class Judge:
                 self.selector.unregister(stream.fd)
             stream.drain()
             os.close(stream.fd)
-            if stream.seen > stream.cap:
-                process.over("output")
+            process.over("output", stream.seen, stream.cap)
         process.ended = process.ended or time.monotonic()
         if process.report is not None:  # an init's word on how the program below it ended
             with open(process.report, "rb") as file:
-                text = file.read()
-            process.status = int(text) if text else None
+                process.status = int(text) if (text := file.read()) else None
 
 
 def processes(skip: set[int]) -> dict[int, tuple[int, float, int]]:
@@ -784,47 +782,49 @@ def processes(skip: set[int]) -> dict[int, tuple[int, float, int]]:
 
 
 def own_share(item: tuple[int, tuple[int, float, int]]) -> int:
-    """A process's proportional share of memory, or its resident size where the kernel does not tell us."""
-    with contextlib.suppress(OSError, IndexError), open(f"/proc/{item[0]}/smaps_rollup", "rb") as file:
-        return int(file.read().partition(b"\nPss:")[2].split(None, 1)[0]) * 1024
-    return item[1][2]
+    """A process's proportional share of memory: 0 if it has ended, all resident where the kernel does not tell us."""
+    try:
+        with open(f"/proc/{item[0]}/smaps_rollup", "rb") as file:
+            return int(file.read().partition(b"\nPss:")[2].split(None, 1)[0]) * 1024
+    except (OSError, IndexError) as error:
+        return 0 if not isinstance(error, PermissionError) and os.path.exists("/proc/self/smaps_rollup") else item[1][2]
 
 
 def own_peak() -> int:
     """The judge's own peak of memory in bytes; a big one is first set back to what it has now."""
-    if own_usage() > BIG:
-        with contextlib.suppress(OSError):
-            fd = os.open("/proc/self/clear_refs", os.O_WRONLY)
-            os.write(fd, b"5")
-            os.close(fd)
-    return own_usage()
-
-
-def own_usage() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    if usage.ru_maxrss * 1024 > BIG:
+        with contextlib.suppress(OSError), open("/proc/self/clear_refs", "wb", 0) as file:
+            file.write(b"5")
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_maxrss * 1024
 
 
 class Cgroup:
-    """The figures of the cgroup that holds the lane alone, version 1 or 2."""
+    """The figures of the cgroup that holds the lane alone, version 1 or 2. `places`: where files are in memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, places: list[str]) -> None:
+        self.places = places
         old = os.path.exists("/sys/fs/cgroup/memory/memory.oom_control")
         base, tasks = "/sys/fs/cgroup/memory/memory." if old else "/sys/fs/cgroup/memory.", "pids/" if old else ""
+        clock = "cpuacct/cpuacct.usage" if old else "cpu.stat"
         self.usage, self.used_key = os.open(f"{base}stat", os.O_RDONLY), b"total_rss" if old else b"anon"
         self.events = os.open(base + ("oom_control" if old else "events"), os.O_RDONLY)
-        self.tasks, self.clock = (
-            os.open(path, os.O_RDONLY) if os.path.exists(path) else None  # an engine without that controller
-            for path in (
-                f"/sys/fs/cgroup/{tasks}pids.current",
-                f"/sys/fs/cgroup/{'cpuacct/cpuacct.usage' if old else 'cpu.stat'}",
-            )
-        )
+        paths = [f"/sys/fs/cgroup/{name}" for name in (f"{tasks}pids.current", clock)]
+        # None: an engine without that controller
+        self.tasks, self.clock = (os.open(path, os.O_RDONLY) if os.path.exists(path) else None for path in paths)
         self.kills = 0
         self.killed()
 
     def used(self) -> int:
         """Bytes of memory that belong to processes."""
         return figure(os.pread(self.usage, 8192, 0), self.used_key)
+
+    def taken(self) -> int:
+        """Bytes that the kernel cannot have back: `used`, shared memory but for files, its own for the processes."""
+        text, files = os.pread(self.usage, 8192, 0), map(os.statvfs, self.places)
+        taken = sum(figure(text, key) for key in (self.used_key, b"shmem", b"sock", b"kernel"))
+        return taken - figure(text, b"slab_reclaimable") - sum((f.f_blocks - f.f_bfree) * f.f_frsize for f in files)
 
     def cpu(self) -> float:
         """CPU seconds of all that ever was in it; 0 where that is not counted."""

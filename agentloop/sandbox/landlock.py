@@ -98,8 +98,9 @@ def harden(config: dict[str, Any]) -> Callable[[Any, str, dict[str, Any]], None]
         readable, writable = judge.places(role)
         restrict([*config["readable"], *_FACTS, *readable], [*_DEVICES, *filter(None, [writable])])
         _libc.prctl(_PDEATHSIG, 9, 0, 0, 0)  # no process namespace ends with the judge
+        same = os.getpid() if shared and role != "build" else None  # a linker sets modes
         only = os.getpid() if shared and abi() < _SIGNAL_ABI else None
-        seccomp.apply(seccomp.program(reduced=True, only_signal=only))
+        seccomp.apply(seccomp.program(reduced=True, same_user=same, only_signal=only))
 
     return enter
 
@@ -155,7 +156,9 @@ def main(config: dict[str, Any]) -> None:
     judge = importlib.import_module("judge")
     work = lane_directory()
     try:
-        judge.main({**config, "work": work}, judge.OwnUid(harden(config), lambda cwd: size_of(cwd) > DISK))
+        unseen = importlib.import_module("shared").Shared()
+        confinement = judge.OwnUid(harden(config), lambda cwd: size_of(cwd) > DISK, unseen=unseen)
+        judge.main({**config, "work": work}, confinement)
     finally:
         shutil.rmtree(work, ignore_errors=True)
 

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
     from agentloop.types import Json
 
-LINE_LIMIT = 64 * 2**20
-"""Bytes of one line from the judge: give it to `asyncio.StreamReader(limit=LINE_LIMIT)`."""
+LINE_LIMIT = 2**30
+"""Bytes of one line from the judge: give it to `asyncio.StreamReader(limit=LINE_LIMIT)`. A byte of a program's three
+streams takes up to six of them."""
 GRACE = 20.0
 """Seconds beyond its limits that a test's record may take: start, killing a hostile tree, a busy machine."""
 HELLO_TIMEOUT = 30.0

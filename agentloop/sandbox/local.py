@@ -129,7 +129,9 @@ class LocalSandbox:
             except TimeoutError:
                 with contextlib.suppress(ProcessLookupError):
                     process.kill()
-                await process.wait()
+                with contextlib.suppress(TimeoutError):  # it waits for the pipe's end too, which nobody may read to
+                    async with asyncio.timeout(5):
+                        await process.wait()
             finally:
                 if uids:
                     uids.release()

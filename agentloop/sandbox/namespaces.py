@@ -31,6 +31,8 @@ _MOUNT_SETATTR, _AT_RECURSIVE = 442, 0x8000
 _KEPT = {1024: 1024, 2048: 2048, 4096: 1 << 21, 2: NOSUID, 4: NODEV, 8: NOEXEC}
 """statvfs flags -> mount flags that a remount must keep."""
 WORK = "/box"
+INPUTS = f"{WORK}/inputs"
+"""Where a judge under the filter makes what programs read."""
 SIZE = "size=64m,nr_inodes=20000"
 """Of each place that programs may write: work directory, /tmp, /dev/shm."""
 USER = 58000
@@ -78,6 +80,16 @@ def loopback() -> None:
         file.write("0")
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         fcntl.ioctl(control, 0x8914, struct.pack("16sH14x", b"lo", 1))
+
+
+def bound_segments() -> bool:
+    """No more System V shared memory in this IPC namespace than a writable place holds; whether that can be had."""
+    try:
+        with open("/proc/sys/kernel/shmall", "w") as file:
+            file.write(str(64 * 2**20 // os.sysconf("SC_PAGE_SIZE")))
+    except OSError:
+        return False
+    return True
 
 
 def build_root(shown: list[str], users: str, proc: str) -> None:
@@ -163,6 +175,8 @@ def furnish() -> None:
     """The places that may be written; the root itself may not."""
     for path, mode in ((WORK, "755"), ("/tmp", "1777"), ("/var/tmp", "1777"), ("/dev/shm", "1777")):
         mount("tmpfs", path, "tmpfs", NOSUID | NODEV, f"{SIZE},mode={mode}")
+    os.mkdir(INPUTS)
+    mount("tmpfs", INPUTS, "tmpfs", NOSUID | NODEV, "mode=700")
     with contextlib.suppress(OSError):
         mount("mqueue", "/dev/mqueue", "mqueue", NOSUID | NODEV | NOEXEC)
     mount("", "/", None, REMOUNT | BIND | RDONLY | NOSUID)
@@ -173,8 +187,12 @@ class Nested:
 
     own_root = True
 
-    def __init__(self, filter_: bytes, seccomp: Any, judge: Any) -> None:
-        self.filter, self.seccomp, self.judge = filter_, seccomp, judge
+    def __init__(self, filter_: bytes, seccomp: Any, judge: Any, unseen: Any) -> None:
+        self.filter, self.seccomp, self.judge, self.unseen = filter_, seccomp, judge, unseen
+
+    @staticmethod
+    def blank() -> int:
+        return os.memfd_create("stdin")
 
     @staticmethod
     def disk_full(cwd: str) -> bool:
@@ -214,6 +232,11 @@ class Nested:
         self.seccomp.apply(self.filter)
 
 
+def blank() -> int:
+    """An empty file without a name, of which a program may open its /dev/stdin."""
+    return os.open(INPUTS, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o644)
+
+
 def init(program: int, report: int | None) -> None:
     """Process 1 of a program's namespace: reap, tell the judge how the program ended, end all the others with it."""
     assert report is not None
@@ -228,10 +251,9 @@ def init(program: int, report: int | None) -> None:
 
 def main(config: dict[str, Any]) -> None:
     """Make the namespaces and become the judge; a machine that does not allow it is told in place of a hello."""
-    judge, seccomp = importlib.import_module("judge"), importlib.import_module("seccomp")
+    judge, seccomp, shared = (importlib.import_module(name) for name in ("judge", "seccomp", "shared"))
     root, uid, gid = config["uid"] is not None, os.getuid(), os.getgid()
     try:
-        filter_ = seccomp.program()
         unshare(_NEW if root else NS["user"] | _NEW)
         if not root:
             map_ids(0, uid, gid)
@@ -241,6 +263,7 @@ def main(config: dict[str, Any]) -> None:
             os.waitpid(child, 0)
             os._exit(0)
         judge.prctl(judge.PR_SET_PDEATHSIG, 9)
+        filter_ = seccomp.program(segments=root and bound_segments())  # an ordinary user's programs have other ones
         seen = config["uid"] if root else USER
         users = f"root:x:0:0:root:/:/bin/false\nprogram:x:{seen}:{seen}:program:{WORK}/run:/bin/false\n"
         build_root(config["readable"], users, "hidepid=2" if root else "")
@@ -251,9 +274,9 @@ def main(config: dict[str, Any]) -> None:
     if root:
         loopback()
         seccomp.apply(filter_)  # on the judge too, and all that it starts
-        confinement = judge.OwnUid()
+        confinement = judge.OwnUid(blank=blank, unseen=shared.Shared())
     else:
-        confinement = Nested(filter_, seccomp, judge)
+        confinement = Nested(filter_, seccomp, judge, shared.Shared())
     judge.main({**config, "work": WORK}, confinement)
 
 

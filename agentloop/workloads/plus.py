@@ -30,8 +30,9 @@ from agentloop.workloads.records import Record, data_file, field, read_records
 
 CALLS = 100
 """Calls of one test at most."""
-ALONE = {"count_divisors"}
-"""Functions of which each call is a test: nine of the inputs each take right programs a third of the whole limit."""
+ALONE = {"count_divisors": 10**8}
+"""By function, the number above which a call is a test of its own, behind all others: nine of the inputs each take
+right programs a third of the whole limit. (Not every call: a program that only waits has few such limits to wait.)"""
 RESULTS = 48 * 2**10
 """Characters of the expected results of one test at most: a right program's answers fit its channel."""
 LIMITS = Limits(cpu=20.0, wall=60.0)
@@ -152,9 +153,12 @@ def _hidden(place: str, source: str, entry: str, prelude: str = "") -> tuple[tup
 
 
 def _batches(inputs: list[list[Json]], results: list[Json], entry: str, checker: str) -> Iterator[Test]:
-    start, number, calls_each = 0, 1, 1 if entry in ALONE else CALLS
+    large = [entry in ALONE and isinstance(args[0], int) and args[0] > ALONE[entry] for args in inputs]
+    order = sorted(range(len(inputs)), key=large.__getitem__)
+    inputs, results = ([of[place] for place in order] for of in (inputs, results))
+    start, number, alone = 0, 1, len(inputs) - sum(large)
     while start < len(inputs):
-        end = min(len(inputs), start + calls_each)
+        end = min(alone, start + CALLS) if start < alone else start + 1
         while len(values := json.dumps(results[start:end])) > RESULTS and end > start + 1:
             end = (start + end) // 2
         calls = json.dumps(inputs[start:end])  # kept as text: as values they would take ten times the memory

@@ -120,7 +120,7 @@ def test_filter() -> None:
     read, clone, clone3, socket, pair, ioctl, unshare, ptrace, kill, shmget, prlimit = (
         (0, 56, 435, 41, 53, 16, 272, 101, 62, 29, 302) if x86 else (63, 220, 435, 198, 199, 29, 97, 117, 129, 194, 261)
     )
-    full, reduced = seccomp.program(), seccomp.program(reduced=True, only_signal=77)
+    full, reduced = seccomp.program(), seccomp.program(reduced=True, same_user=77, only_signal=77)
     for filter_ in (full, reduced):
         assert run(filter_, read, architecture=0x40000003) == 0x80000000
         assert run(filter_, read) == run(filter_, pair) == run(filter_, clone, (0x1200011,)) == ALLOW
@@ -137,4 +137,27 @@ def test_filter() -> None:
     assert run(full, shmget) == run(full, kill, (1, 9)) == run(full, prlimit, (1,)) == ALLOW
     assert [run(reduced, socket, (family,)) for family in (1, 2, 16)] == [refuse(errno.EACCES)] * 3
     assert run(reduced, shmget) == run(reduced, kill, (1, 9)) == run(reduced, prlimit, (1,)) == refuse(errno.EPERM)
+    # What Landlock leaves to a user's own programs: attributes of files, shared IPC by number, datagrams, scheduling of
+    # others, signals by way of a file's owner or of a descriptor.
+    chmod, setxattr, truncate, shmctl, affinity, priority, fcntl, pidfd_signal, openat = (
+        (90, 188, 76, 31, 203, 141, 72, 424, 257) if x86 else (53, 5, 45, 195, 122, 140, 25, 424, 56)
+    )
+    alone = seccomp.program(reduced=True)
+    refused, others = refuse(errno.EPERM), (full, alone)
+    assert run(reduced, chmod) == refuse(0)
+    assert run(reduced, setxattr) == run(reduced, truncate) == refused
+    assert all(run(each, call) == ALLOW for each in others for call in (chmod, setxattr, truncate, pidfd_signal))
+    assert run(reduced, shmctl, (1, 0)) == run(alone, shmctl, (1, 0)) == refused
+    assert [run(reduced, pair, (1, kind)) for kind in (1, 0x80801, 5)] == [ALLOW] * 3
+    assert [run(reduced, pair, (1, kind)) for kind in (2, 0x80802, 3)] == [refuse(errno.EACCES)] * 3
+    assert [run(reduced, affinity, (pid,)) for pid in (0, 77, 78)] == [ALLOW, ALLOW, refused]
+    assert [run(reduced, priority, (which, who)) for which, who in ((0, 0), (0, 78), (2, 0))] == [
+        ALLOW,
+        refused,
+        refused,
+    ]
+    assert [run(reduced, fcntl, (3, command)) for command in (3, 4, 8, 15)] == [ALLOW, ALLOW, refused, refused]
+    assert [run(reduced, ioctl, (3, setting)) for setting in (0x8901, 0x8902, 0x40086602)] == [refused] * 3
+    assert run(reduced, pidfd_signal, (0, 9)) == refused
+    assert [run(reduced, openat, (4, 0, flags)) for flags in (0, 0x241, 0x242, 0x200)] == [ALLOW] * 3 + [refused]
     assert run(reduced, kill, (77, 9)) == run(reduced, kill, (0, 9)) == run(reduced, prlimit, (0,)) == ALLOW

@@ -47,8 +47,11 @@ def test_mbppplus(data_dir: Path) -> None:
     assert slow["Mbpp/599"] >= 3 * 25
     assert slow["Mbpp/781"] >= 3 * 45
     divisors = [json.loads(test.input["calls"]) for test in by_id["Mbpp/781"].hidden.tests]
-    assert len(divisors) == sum(len(calls) == 1 for calls in divisors) == 115  # the inputs that the file holds
-    assert sum(n > 900_000_000 for [[n]] in divisors) == 9  # each takes a right program those seconds
+    assert sum(map(len, divisors)) == 115  # the inputs that the file holds
+    assert [[n > 900_000_000 for [n] in calls] for calls in divisors[-9:]] == [[True]] * 9  # each takes those seconds
+    assert max(n for calls in divisors[:-9] for [n] in calls) < 2_000_000
+    # A program that only waits holds up a lane for each problem's tests less than two hours, whatever it waits for.
+    assert max(len(problem.hidden.tests) * problem.limits.wall for problem in problems) < 2 * 3600
     always = "import re\ndef text_match_three(text):\n    return 'Found'\n"
     [verdict] = verdicts([(by_id["Mbpp/787"], always, by_id["Mbpp/787"].hidden.tests)])
     assert verdict.outcome == "failed"  # its published assertion lets every program pass

@@ -21,6 +21,15 @@ class ProgramGone(BaseException):
     """The program's process ended, or does not speak the driver's language; not for a script's `except Exception`."""
 
 
+GONE: list["ProgramGone"] = []
+"""The first `ProgramGone`: it decides, whatever the script makes of it (`except:` takes that one too)."""
+
+
+def gone(message):
+    GONE.append(ProgramGone(message))
+    return GONE[0]
+
+
 class NotCompiled(BaseException):
     """The program does not compile; its argument is the driver's word on that."""
 
@@ -45,7 +54,7 @@ class Proxy:
             self._calls.write(line)
             self._calls.flush()
         except OSError:
-            raise ProgramGone("the program's process ended") from None
+            raise gone("the program's process ended") from None
         value, changed = self._reply()
         for old, new in zip(args, changed or args, strict=True):
             if old is not new:
@@ -56,17 +65,17 @@ class Proxy:
         """The value of the program's next line, and its arguments after the call; or raises what it tells."""
         answer = self._answers.readline(3 * int(os.environ["AGENTLOOP_CAP"]))
         if not answer.endswith(b"\n"):
-            raise ProgramGone("the program's process ended before it answered")
+            raise gone("the program's process ended before it answered")
         try:
             reply = json.loads(answer)
             value, changed = decode(reply.get("value")), decode(reply.get("args"))
             fields = reply.get("exception") or {"type": "TypeError", "message": "", "traceback": ""}
             kind = vars(builtins).get(fields["type"])
-            if not (isinstance(kind, type) and issubclass(kind, Exception)):
+            if not (isinstance(kind, type) and issubclass(kind, BaseException)) or issubclass(kind, BaseExceptionGroup):
                 kind = type(fields["type"], (Exception,), {})
             error = kind.__new__(kind, fields["message"])
-        except (ValueError, TypeError, KeyError, RecursionError, AttributeError):
-            raise ProgramGone("the program's process wrote something else than an answer") from None
+        except (ValueError, TypeError, KeyError, RecursionError, AttributeError, OverflowError):
+            raise gone("the program's process wrote something else than an answer") from None
         if "compile" in reply:
             raise NotCompiled(reply["compile"])
         if "exception" in reply:
@@ -93,8 +102,12 @@ def change(old, new):
 def run(request):
     lines = request["code"].splitlines()
     try:
-        scope = {"__name__": "__main__", request["function"]: Proxy(request["function"])}
-        exec(compile(request["code"], "test.py", "exec", dont_inherit=True), scope)
+        try:
+            scope = {"__name__": "__main__", request["function"]: Proxy(request["function"])}
+            exec(compile(request["code"], "test.py", "exec", dont_inherit=True), scope)
+        finally:
+            if GONE:
+                raise GONE[0]
     except NotCompiled as error:
         return {"compile": error.args[0]}
     except ProgramGone as error:
