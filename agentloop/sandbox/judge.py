@@ -180,9 +180,9 @@ class OwnUid:
     own_root = False
 
     def __init__(
-        self, harden: Any = None, disk_full: Any = lambda cwd: False, blank: Any = None, unseen: Any = lambda *_: 0
+        self, harden: Any = None, disk_full: Any = lambda cwd: False, blank: Any = None, shared: Any = None
     ) -> None:
-        self.harden, self.disk_full, self.unseen = harden, disk_full, unseen
+        self.harden, self.disk_full, self.shared = harden, disk_full, shared
         self.blank = blank or (lambda: os.memfd_create("stdin"))
 
     def enter(self, judge: Judge, role: str, limits: dict[str, Any], report: int | None) -> None:
@@ -362,7 +362,8 @@ class Judge:
         if tools and "forker" in tools and self.config.get("fork"):
             self.start_forker(tools["forker"], limits)
         self.base, self.ours = (self.cgroup.used(), self.cgroup.taken() + KERNEL) if self.cgroup else (0, 0)
-        self.confinement.unseen({}, 0)
+        if self.confinement.shared:
+            self.confinement.shared.begin()
         self.foreign = {int(name) for name in os.listdir("/proc") if name.isdigit()} - {os.getpid()}
         self.lay(self.src, job["files"], 0o755, self.uids["program"] if build else None)
         if build:
@@ -660,14 +661,14 @@ class Judge:
             if not process or not rows:
                 continue
             process.cpu = max(process.cpu, process.reaped + sum(cpu for _, cpu, _ in rows.values()))
-            used = sum(rss for *_, rss in rows.values())
+            used, shared = sum(rss for *_, rss in rows.values()), self.confinement.shared
             if used > limits["memory"]:  # pages shared after a fork were counted more than once
-                looks = (sum(map(own_share, rows.items())) for _ in range(2))  # who ends leaves its share to the others
-                used = min(used, self.cgroup.used() - self.base if self.cgroup else min(looks))
+                once = self.cgroup.used() - self.base if self.cgroup else shared.shares(rows) if shared else used
+                used = min(used, once)
             if process is self.program:  # what no process's figures tell: shared memory in no one's hands, buffers
                 ours = self.ours + self.given + 4 * limits["output"] + (self.checker.peak if self.checker else 0)
-                whole = self.cgroup.taken() - ours if self.cgroup else self.confinement.unseen(rows, limits["memory"])
-                used = max(used, whole)
+                more = shared.unseen(rows, limits["memory"]) if shared else 0
+                used = max(used, self.cgroup.taken() - ours if self.cgroup else more)
             process.peak = max(process.peak, used)
             process.over("memory", process.peak, limits["memory"])
             process.over("cpu", process.cpu, limits["cpu"])
@@ -779,15 +780,6 @@ def processes(skip: set[int]) -> dict[int, tuple[int, float, int]]:
                 if fields[0] not in b"ZX" or int(fields[17]) > 1:
                     table[int(name)] = (int(fields[1]), sum(map(int, fields[11:15])) / TICK, int(fields[21]) * PAGE)
     return table
-
-
-def own_share(item: tuple[int, tuple[int, float, int]]) -> int:
-    """A process's proportional share of memory: 0 if it has ended, all resident where the kernel does not tell us."""
-    try:
-        with open(f"/proc/{item[0]}/smaps_rollup", "rb") as file:
-            return int(file.read().partition(b"\nPss:")[2].split(None, 1)[0]) * 1024
-    except (OSError, IndexError) as error:
-        return 0 if not isinstance(error, PermissionError) and os.path.exists("/proc/self/smaps_rollup") else item[1][2]
 
 
 def own_peak() -> int:

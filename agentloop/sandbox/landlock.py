@@ -156,8 +156,8 @@ def main(config: dict[str, Any]) -> None:
     judge = importlib.import_module("judge")
     work = lane_directory()
     try:
-        unseen = importlib.import_module("shared").Shared()
-        confinement = judge.OwnUid(harden(config), lambda cwd: size_of(cwd) > DISK, unseen=unseen)
+        shared = importlib.import_module("shared").Shared()
+        confinement = judge.OwnUid(harden(config), lambda cwd: size_of(cwd) > DISK, shared=shared)
         judge.main({**config, "work": work}, confinement)
     finally:
         shutil.rmtree(work, ignore_errors=True)

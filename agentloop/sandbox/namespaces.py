@@ -187,8 +187,8 @@ class Nested:
 
     own_root = True
 
-    def __init__(self, filter_: bytes, seccomp: Any, judge: Any, unseen: Any) -> None:
-        self.filter, self.seccomp, self.judge, self.unseen = filter_, seccomp, judge, unseen
+    def __init__(self, filter_: bytes, seccomp: Any, judge: Any, shared: Any) -> None:
+        self.filter, self.seccomp, self.judge, self.shared = filter_, seccomp, judge, shared
 
     @staticmethod
     def blank() -> int:
@@ -274,7 +274,7 @@ def main(config: dict[str, Any]) -> None:
     if root:
         loopback()
         seccomp.apply(filter_)  # on the judge too, and all that it starts
-        confinement = judge.OwnUid(blank=blank, unseen=shared.Shared())
+        confinement = judge.OwnUid(blank=blank, shared=shared.Shared())
     else:
         confinement = Nested(filter_, seccomp, judge, shared.Shared())
     judge.main({**config, "work": WORK}, confinement)

@@ -1,43 +1,60 @@
-"""Shared memory that no process's figures tell, in a lane without a cgroup. Stdlib only, used inside the lane.
+"""Memory of several processes in a lane without a cgroup. Stdlib only, used inside the lane.
 
-Shared memory without a file stays after a process has taken its hands off it, as long as anything of it is mapped
-somewhere; a program could fill the machine with it and look small. What has a descriptor (memfd_create) the filter
+Two things mislead whoever adds up what processes have. Pages that they share after a fork are counted for each of them.
+And shared memory without a file stays after a process has taken its hands off it, as long as anything of it is mapped
+somewhere: a program could fill the machine with it and look small. What has a descriptor (memfd_create) the filter
 refuses, and System V objects that nobody has attached are bounded by their namespace or refused too.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import os
 import re
+from collections.abc import Iterator
+from typing import Any
 
 _MAPPED = re.compile(rb"^(\w+)-(\w+) ...s \w+ \S+ (\d+) +/(?:dev/zero|SYSV\w+) \(deleted\)$", re.MULTILINE)
 """A line of a process's map: start, end, number of the object."""
+_GET_PDEATHSIG, _SET_PDEATHSIG = 2, 1
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Shared:
-    """What a program has of it, called every time that the judge looks (see `Judge.unseen`)."""
+    """What the processes of a program have together. Rows are those of the judge's `processes`, by pid."""
 
     def __init__(self) -> None:
         self._before = 0
         self._seen: dict[bytes, int] = {}
         """The most that was ever mapped of each object at a time: a part keeps all of it."""
 
-    def __call__(self, pids: dict[int, object], limit: int) -> int:
-        """The memory of these processes, private and shared; 0 if there is little that is shared. Without any processes
-        a job begins."""
-        now = _kilobytes("/proc/meminfo", b"Shmem:")  # all of the machine's: a reason to look, and the most it can be
-        if not pids:
-            self._before, self._seen = now, {}
-        grown = now - self._before
-        if grown < limit // 4 or not pids:
-            return 0
-        return sum(_kilobytes(f"/proc/{pid}/smaps_rollup", b"Pss_Anon:") for pid in pids) + min(grown, self._of(pids))
+    def begin(self) -> None:
+        """A job begins: no process of its program is there yet."""
+        self._before, self._seen = _kilobytes("/proc/meminfo", b"Shmem:"), {}
 
-    def _of(self, pids: dict[int, object]) -> int:
+    def shares(self, rows: dict[int, Any]) -> int:
+        """Bytes of memory, each page counted once; all that is resident where the kernel does not tell us.
+
+        The less of two looks: a process that ends between them leaves its share to the others.
+        """
+        return min(sum(_share(pid, resident) for pid, (*_, resident) in rows.items()) for _ in range(2))
+
+    def unseen(self, rows: dict[int, Any], limit: int) -> int:
+        """The memory of these processes, private and shared, in their hands or not; 0 if there is little shared."""
+        # All of the machine's: a reason to look, and the most it can be.
+        grown = _kilobytes("/proc/meminfo", b"Shmem:") - self._before
+        if grown < limit // 4:
+            return 0
+        return sum(_kilobytes(f"/proc/{pid}/smaps_rollup", b"Pss_Anon:", pid) for pid in rows) + min(
+            grown, self._of(rows)
+        )
+
+    def _of(self, rows: dict[int, Any]) -> int:
         there: set[bytes] = set()
-        for pid in pids:
+        for pid in rows:
             sizes: dict[bytes, int] = {}
-            with contextlib.suppress(OSError), open(f"/proc/{pid}/maps", "rb") as file:  # noqa: PTH123
+            with contextlib.suppress(OSError), as_owner(pid), open(f"/proc/{pid}/maps", "rb") as file:  # noqa: PTH123
                 for start, end, number in _MAPPED.findall(file.read()):
                     sizes[number] = sizes.get(number, 0) + int(end, 16) - int(start, 16)
             self._seen.update({number: max(size, self._seen.get(number, 0)) for number, size in sizes.items()})
@@ -45,8 +62,40 @@ class Shared:
         return sum(self._seen[number] for number in there)
 
 
-def _kilobytes(path: str, key: bytes) -> int:
-    """A figure of a file of the kernel's, in bytes; 0 where it is not told."""
-    with contextlib.suppress(OSError, IndexError), open(path, "rb") as file:  # noqa: PTH123
-        return int((b"\n" + file.read()).partition(b"\n" + key)[2].split(None, 1)[0]) * 1024
+@contextlib.contextmanager
+def as_owner(pid: int) -> Iterator[None]:
+    """Read files of a process as its owner may. Without CAP_SYS_PTRACE, as in containers, root may not.
+
+    Raises `OSError` if it has ended.
+    """
+    owner, death_signal = os.stat(f"/proc/{pid}"), ctypes.c_int()  # noqa: PTH116
+    _libc.prctl(_GET_PDEATHSIG, ctypes.byref(death_signal), 0, 0, 0)
+    _libc.setfsgid(owner.st_gid)
+    _libc.setfsuid(owner.st_uid)
+    try:
+        yield
+    finally:
+        _libc.setfsuid(os.geteuid())
+        _libc.setfsgid(os.getegid())
+        _libc.prctl(_SET_PDEATHSIG, death_signal.value, 0, 0, 0)  # other ids undo it
+
+
+def _share(pid: int, resident: int) -> int:
+    """A process's proportional share of memory, 0 if it has ended."""
+    try:
+        with as_owner(pid), open(f"/proc/{pid}/smaps_rollup", "rb") as file:  # noqa: PTH123
+            return _figure(file.read(), b"Pss:")
+    except (OSError, IndexError) as error:
+        return 0 if not isinstance(error, PermissionError) and os.path.exists("/proc/self/smaps_rollup") else resident  # noqa: PTH110
+
+
+def _kilobytes(path: str, key: bytes, pid: int = 0) -> int:
+    """A figure of a file of the kernel's (of this process), in bytes; 0 where it is not told."""
+    whose = as_owner(pid) if pid else contextlib.nullcontext()
+    with contextlib.suppress(OSError, IndexError), whose, open(path, "rb") as file:  # noqa: PTH123
+        return _figure(file.read(), key)
     return 0
+
+
+def _figure(text: bytes, key: bytes) -> int:
+    return int((b"\n" + text).partition(b"\n" + key)[2].split(None, 1)[0]) * 1024
