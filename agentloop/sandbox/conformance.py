@@ -169,6 +169,7 @@ second = input()
 rest = [line for line in sys.stdin]
 print(first, second, rest, sys.stdin.read() == "")
 """
+    who = "import getpass, pathlib\ndef f(): return [getpass.getuser(), pathlib.Path.home() == pathlib.Path.cwd()]"
     deep = (
         "import sys\nsys.setrecursionlimit(10**6)\ndef g(n): return 1 + g(n - 1) if n else 0\ndef f(): return g(9000)"
     )
@@ -269,6 +270,7 @@ def f():
         ("a list in itself", job(cycle), unplain),
         ("nested too deep", job(nested), unplain),
         ("more than the cap", job(wide), unplain),
+        ("asks who and where it is", job(who), expect(value=["program", True])),
         ("missing function", job("def g(): pass"), raised("NameError", "load")),
         ("exit in a call", job("import sys\ndef f(): sys.exit(0)"), raised("SystemExit")),
         ("recursion without end", job("def f(): return f()"), raised("RecursionError")),

@@ -88,7 +88,7 @@ PR_SET_PDEATHSIG, PR_GET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_
 # fmt: off
 ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", "TZ": "UTC",
-    "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "LOGNAME": "program",  # its uid has no name
     "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "GOMAXPROCS": "2",
 }
 # fmt: on
