@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import pytest
@@ -11,11 +10,11 @@ from hypothesis import strategies as st
 
 from agentloop.extract import extract
 from agentloop.types import Problem, Suite
+from tests.hostile_texts import CODE, REPLIES, STARTS, repeated
 
 HELPER = "def poly(xs, x):\n    return sum(c * math.pow(x, i) for i, c in enumerate(xs))"
 PRELUDE = f"import math\nfrom typing import List\n\n\n{HELPER}"
 STUB = f'{PRELUDE}\n\n\ndef solve(xs: List[int]):\n    """Find a zero."""\n'
-CODE = "def solve(xs):\n    return xs[0]\n"
 OTHER = "def solve(xs):\n    y = xs\n    return y[-1]\n"
 BROKEN = "def solve(xs:\n    return 1\n"
 
@@ -263,27 +262,11 @@ def test_programs_in_other_languages(language: str) -> None:
     assert extract("```python\nprint(1)\n```", one).code is None
 
 
-LONG = 200_000
-HOSTILE = {
-    "fences": "```\n", "fences with text": "```\nx\n", "statements": "x = 1\n", "defs": CODE, "tags": "[code]x[/code]",
-    "open tags": "[code]x", "backticks": "`", "inline": "```x```y ", "escapes": "\x1b[1;", "osc": "\x1b]x",
-    "thinking": "<think></think>", "open thinking": "<think>", "lines": "\n", "blanks": " ", "brackets": "(",
-    "quotes": '"', "imports": "import os\n", "tildes": "~~~\n~~~~\n", "decorators": "@x\n",
-    "bodies": "    return 1\n", "semicolons": "x;", "ends": "x```\n", "words": "word ", "indented defs": f"   {CODE}",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("unit", HOSTILE.values(), ids=HOSTILE.keys())
-@pytest.mark.parametrize("start", ["", "```python\n"])
-def test_any_reply_of_200000_characters_takes_little_time(unit: str, start: str) -> None:
-    reply = start + (unit * (LONG // len(unit) + 1))[:LONG]
-    extract("warm", STUBBED)
-    times = []
-    for _ in range(3):
-        began = time.process_time()
-        extract(reply, STUBBED)
-        times.append(time.process_time() - began)
-    assert min(times) < 0.15  # 50 ms on an idle core; CI cores are shared
+@pytest.mark.parametrize("unit", REPLIES.values(), ids=REPLIES.keys())
+@pytest.mark.parametrize("start", STARTS)
+def test_any_reply_of_200000_characters_comes_to_an_end(unit: str, start: str) -> None:
+    found = extract(repeated(unit, 200_000, start), STUBBED)  # how soon: benchmarks/hostile_texts.py
+    assert (found.code is None) == (found.rule == "none")
 
 
 PIECES = st.sampled_from(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 
 import pytest
 from hypothesis import given
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from agentloop.lexer import tokens
 from agentloop.program import ast_digest, failure_signature, parse
 from agentloop.types import SuiteVerdict, TestVerdict
+from tests.hostile_texts import LEXEMES, SOURCES, repeated
 
 SOURCE = "def f(x, y=1):\n    return x + y  # sum\n"
 
@@ -68,13 +68,13 @@ def test_other_languages_are_compared_by_their_tokens() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "unit", ['r#"', "/*", '"""', 'R"a(', "'", '"', "#", "\n#a\\", "r##", " ", "\n", "//", "'\\", "x"]
-)
-def test_tokens_take_linear_time(unit: str) -> None:
-    started = time.process_time()
-    list(tokens(unit * (300_000 // len(unit))))
-    assert time.process_time() - started < 3
+@pytest.mark.parametrize("unit", LEXEMES)
+def test_tokens_of_any_text_come_out_of_it_in_order(unit: str) -> None:
+    text, position = repeated(unit, 300_000), 0
+    solid = "".join(text.split())
+    for token in tokens(text):
+        part = "".join(token.split())
+        position = solid.index(part, position) + len(part)
 
 
 def test_broken_text_is_compared_as_text() -> None:
@@ -83,28 +83,10 @@ def test_broken_text_is_compared_as_text() -> None:
     assert ast_digest("x", "cpp") != ast_digest("x", "python")
 
 
-HOSTILE = {
-    "brackets": "(" * 100_000,
-    "signs": "-" * 100_000 + "1",
-    "sums": "+".join(["1"] * 20_000),
-    "attributes": "a" + ".b" * 50_000,
-    "lambdas": "lambda:" * 5_000 + "1",
-    "elifs": "if x:\n  pass\n" + "elif x:\n  pass\n" * 3_000,
-    "decorators": "@x\n" * 50_000,
-    "quotes": '"\\' * 60_000,
-    "open strings": "'''" + '"""' * 20_000,
-    "null": "a\0b",
-    "surrogate": 'x = "\ud800"',
-    "digits": "x = " + "9" * 5_000,
-    "blank": " " * 200_000,
-}
-
-
-@pytest.mark.parametrize("source", HOSTILE.values(), ids=HOSTILE.keys())
-def test_hostile_source_costs_little(source: str) -> None:
-    began = time.process_time()
+@pytest.mark.parametrize(("start", "unit", "end"), SOURCES.values(), ids=SOURCES.keys())
+def test_source_that_no_parser_should_be_given_is_compared_as_text(start: str, unit: str, end: str) -> None:
+    source = repeated(unit, 200_000, start, end)
     assert ast_digest(source, "python").startswith("text:") or source.isspace()
-    assert time.process_time() - began < 1
 
 
 @given(st.text())

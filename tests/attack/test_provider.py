@@ -17,7 +17,7 @@ from tests.models.fake_server import FakeServer, error, good
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-POLICY = RetryPolicy(tries=2, seconds=5.0, first=0.01, longest=0.02)
+POLICY = RetryPolicy(tries=2, seconds=100.0, first=0.01, longest=0.02)
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ KEY = "sk-this-is-a-secret-key"
 QUESTION = Request(
     ({"role": "user", "content": "hi"},), {"temperature": 0.5, "max_tokens": 50, "stop": ["END"]}, 2**31 + 5
 )
-QUICK = RetryPolicy(tries=4, seconds=5.0, first=0.01, longest=0.04)
+QUICK = RetryPolicy(tries=4, seconds=100.0, first=0.01, longest=0.04)
 
 
 @pytest.fixture
@@ -240,13 +240,10 @@ class TestStart:
 
     async def test_a_dead_server_is_named_soon(self) -> None:
         model = open_model("openai/x", api_base="http://127.0.0.1:9/v1")
-        began = time.monotonic()
-        with pytest.raises(
-            ModelError, match=r"openai/x at http://127.0.0.1:9/v1: no connection; is the server running"
-        ):
+        where = r"openai/x at http://127.0.0.1:9/v1: no connection; is the server running.* \(2 tries in"
+        with pytest.raises(ModelError, match=where):
             await model.start()
         await model.close()
-        assert time.monotonic() - began < 20
 
     @pytest.mark.parametrize(
         ("name", "options", "words"),
