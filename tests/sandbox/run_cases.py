@@ -12,7 +12,6 @@ import sys
 from agentloop.sandbox.local import LocalSandbox
 from agentloop.testing import sandbox_cases, wrong
 
-
 PR_CAPBSET_DROP, CAP_SYS_PTRACE = 24, 19
 
 
