@@ -63,7 +63,7 @@ _OPEN, _OPENAT, _OPENAT2 = (2, None), (257, 56), (437, 437)
 _NEW_NAMESPACES = 0x7E020080
 """CLONE_NEW{TIME,NS,CGROUP,UTS,IPC,USER,PID,NET}"""
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
-_LOAD, _EQUAL, _GREATER_EQUAL, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_LOAD, _EQUAL, _GREATER_EQUAL, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _NUMBER, _ARCHITECTURE, _FIRST, _SECOND, _THIRD = 0, 4, 16, 24, 32
 _DATAGRAM, _WRITING, _TRUNCATE = 2, 3, 0x200
@@ -140,7 +140,9 @@ def program(
         when(_SETPRIORITY, [*own_group, stop(errno.EPERM), allow])
         when(_FCNTL, none_of(_OWNERS))
         # What is opened for reading may be emptied too, where Landlock does not know of that yet.
-        emptied = [(_ANY_BIT, 0, 2, _TRUNCATE), (_ANY_BIT, 1, 0, _WRITING), stop(errno.EPERM), allow]
+        # (So may what is opened for neither: both bits of writing.)
+        emptied = [(_AND, 0, 0, _TRUNCATE | _WRITING), (_EQUAL, 1, 0, _TRUNCATE)]
+        emptied += [(_EQUAL, 0, 1, _TRUNCATE | _WRITING), stop(errno.EPERM), allow]
         when(_OPEN, [(_LOAD, 0, 0, _SECOND), *emptied])
         when(_OPENAT, [(_LOAD, 0, 0, _THIRD), *emptied])
         when(_OPENAT2, [stop(errno.ENOSYS)])
