@@ -104,9 +104,9 @@ def program(
     out += [(_LOAD, 0, 0, _ARCHITECTURE), (_EQUAL, 1, 0, architecture), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, _NUMBER)]
     if column == 0:  # the x32 numbers would slip past every comparison
         out += [(_GREATER_EQUAL, 0, 1, 0x40000000), stop(errno.ENOSYS)]
-    shared: dict[str, tuple[int, int | None]] = {**_SHARED, **(_ATTRIBUTES if same_user is not None else {})}
-    shared = shared if reduced else {} if segments else {"shmget": _SHARED["shmget"]}
-    for call in (*_REFUSED.values(), *shared.values()):
+    more = _SHARED.values() if reduced else () if segments else (_SHARED["shmget"],)
+    of_files = _ATTRIBUTES.values() if same_user is not None else ()
+    for call in (*_REFUSED.values(), *more, *of_files):
         when(call, [stop(errno.EPERM)])
     for call in _ABSENT.values():
         when(call, [stop(errno.ENOSYS)])
