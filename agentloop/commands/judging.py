@@ -48,8 +48,8 @@ def judge(
 ) -> None:
     """Judge stored programs without a model.
 
-    Each line of the output is the line of the input with its verdict, in the same order. Ctrl-C stops; run again to go
-    on. Status 3: a line has a fault in place of a verdict, or it was stopped early.
+    Each line of the output is the line of the input with its verdict, in the same order without --unordered. Ctrl-C
+    stops; run again to go on. Status 3: a line has a fault in place of a verdict, or it was stopped early.
     """
     from agentloop.progress import watch
 

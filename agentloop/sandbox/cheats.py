@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agentloop.sandbox.conformance import SHORT, Case, Check, answer, call, expect, job, limited, script, stdio
+from agentloop.sandbox.hostile import OUT_OF_HAND
 
 if TYPE_CHECKING:
     from agentloop.types import Execution
@@ -236,6 +237,11 @@ def f():
 """
 
 
+# PR_SET_DUMPABLE: who is not root cannot read what the kernel tells of its memory then.
+HIDES = "import ctypes, time\nctypes.CDLL(None).prctl(4, 0, 0, 0, 0)\n"
+HIDDEN = f"{HIDES}def f():\n    memory = b'x' * 400_000_000\n    time.sleep(60)"
+
+
 def killed_or_not_traced(execution: Execution) -> None:
     """Who makes its parent a tracer stops until that lets it go on: it is killed, or it may not."""
     record = execution.tests[0]
@@ -267,6 +273,8 @@ def cheats() -> list[Case]:
         ("looks for other tests in memory", job(MEMORY, *needles), expect(value=[])),
         ("looks for later tests in frames", job(FRAMES, needles[0]), expect(value=[])),
         ("raises its limits", job(LIMITS), expect(value=[])),
+        ("hides its memory", job(HIDDEN), limited("memory")),
+        ("hides its shared memory", job(HIDES + OUT_OF_HAND), limited("memory")),
         ("sets the clock", job(CLOCK), expect(value="refused")),
         ("links out of its directory", job(LINKS, call("f"), call("f")), expect(value=True)),
         ("files that may not be read", job(MODES, call("f"), call("f")), expect(value=True)),

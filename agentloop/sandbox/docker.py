@@ -122,6 +122,8 @@ class DockerSandbox:
         memory, processes = needs(job)
         if 2 * processes > PIDS:
             raise UserError(f"limits.processes is {processes}; the docker sandbox gives up to {PIDS // 2}")
+        if any(test.kind == "script" for test in job.tests):
+            memory *= 2  # a script may have as much in its own process, and neither is to be killed for both
         async with self._growing:  # a job that needs no more waits too: its lane may still have the old limit
             if memory > self._program_memory:
                 await self._call(self._grow, memory)

@@ -361,7 +361,7 @@ class Judge:
             self.end_forker()
         if tools and "forker" in tools and self.config.get("fork"):
             self.start_forker(tools["forker"], limits)
-        self.base, self.ours = (self.cgroup.used(), self.cgroup.taken() + KERNEL) if self.cgroup else (0, 0)
+        self.base, self.ours = self.cgroup.memory() if self.cgroup else (0, 0)
         if self.confinement.shared:
             self.confinement.shared.begin()
         self.foreign = {int(name) for name in os.listdir("/proc") if name.isdigit()} - {os.getpid()}
@@ -488,7 +488,7 @@ class Judge:
                 empty(path)
         if self.cgroup and self.cgroup.killed():
             program.over("memory")
-        self.count_unwaited(*running)
+        self.count_unwaited(self.lane_cpu(), *running)
         for process in running:
             process.over("cpu", process.cpu, limits["cpu"])
             process.over("memory", process.peak, limits["memory"])
@@ -648,27 +648,31 @@ class Judge:
         """CPU seconds of all in the lane but the judge, where a cgroup counts them."""
         return self.cgroup.cpu() - time.process_time() if self.cgroup else 0.0
 
-    def count_unwaited(self, program: Process, checker: Process | None = None) -> None:
+    def count_unwaited(self, spent: float, program: Process, checker: Process | None = None) -> None:
         """Add what only the cgroup counts: CPU time of children whose ends the program ignores, so that none waits."""
-        cpu = self.lane_cpu() - self.clock - (checker.cpu if checker else 0.0)
+        cpu = spent - self.clock - (checker.cpu if checker else 0.0)
         program.cpu = cpu if cpu > program.cpu + UNWAITED else program.cpu
 
     def sample(self, limits: dict[str, Any]) -> None:
-        if self.program:
-            self.count_unwaited(self.program, self.checker)
-        for process in (self.program, self.checker):
-            rows = self.tree(process) if process else {}
-            if not process or not rows:
+        # What all have comes first, then the checker: else what that takes meanwhile would seem to be its program's.
+        spent, (held, taken) = self.lane_cpu(), self.cgroup.memory() if self.cgroup else (0, 0)
+        for process in filter(None, (self.checker, self.program)):
+            rows, shared = self.tree(process), self.confinement.shared
+            if not rows and process is self.checker and process.status is None:
+                return  # it has just ended, and how much it had is not told yet
+            beside = self.checker.peak if self.checker and process is not self.checker else 0
+            if process is self.program:
+                self.count_unwaited(spent, process, self.checker)
+            if not rows:
                 continue
             process.cpu = max(process.cpu, process.reaped + sum(cpu for _, cpu, _ in rows.values()))
-            used, shared = sum(rss for *_, rss in rows.values()), self.confinement.shared
+            used = sum(rss for *_, rss in rows.values())
             if used > limits["memory"]:  # pages shared after a fork were counted more than once
-                once = self.cgroup.used() - self.base if self.cgroup else shared.shares(rows) if shared else used
-                used = min(used, once)
+                used = min(used, held - self.base - beside if self.cgroup else shared.shares(rows) if shared else used)
             if process is self.program:  # what no process's figures tell: shared memory in no one's hands, buffers
-                ours = self.ours + self.given + 4 * limits["output"] + (self.checker.peak if self.checker else 0)
+                ours = self.ours + KERNEL + self.given + 4 * limits["output"] + beside
                 more = shared.unseen(rows, limits["memory"]) if shared else 0
-                used = max(used, self.cgroup.taken() - ours if self.cgroup else more)
+                used = max(used, taken - ours if self.cgroup else more)
             process.peak = max(process.peak, used)
             process.over("memory", process.peak, limits["memory"])
             process.over("cpu", process.cpu, limits["cpu"])
@@ -808,15 +812,13 @@ class Cgroup:
         self.kills = 0
         self.killed()
 
-    def used(self) -> int:
-        """Bytes of memory that belong to processes."""
-        return figure(os.pread(self.usage, 8192, 0), self.used_key)
-
-    def taken(self) -> int:
-        """Bytes that the kernel cannot have back: `used`, shared memory but for files, its own for the processes."""
+    def memory(self) -> tuple[int, int]:
+        """Bytes that belong to processes; those that the kernel cannot have back: shared ones too, but no files, and
+        its own for the processes."""
         text, files = os.pread(self.usage, 8192, 0), map(os.statvfs, self.places)
         taken = sum(figure(text, key) for key in (self.used_key, b"shmem", b"sock", b"kernel"))
-        return taken - figure(text, b"slab_reclaimable") - sum((f.f_blocks - f.f_bfree) * f.f_frsize for f in files)
+        taken -= figure(text, b"slab_reclaimable") + sum((f.f_blocks - f.f_bfree) * f.f_frsize for f in files)
+        return figure(text, self.used_key), taken
 
     def cpu(self) -> float:
         """CPU seconds of all that ever was in it; 0 where that is not counted."""

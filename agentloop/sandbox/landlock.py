@@ -89,8 +89,8 @@ def harden(config: dict[str, Any]) -> Callable[[Any, str, dict[str, Any]], None]
     others = sum(1 for _ in _threads_of(os.getuid()))
 
     def enter(judge: Any, role: str, limits: dict[str, Any]) -> None:
-        shared = judge.uids["program"] is None
-        if shared:  # the kernel counts all of the user's threads; room for what else the user may start meanwhile
+        same_user = judge.uids["program"] is None
+        if same_user:  # the kernel counts all of the user's threads; room for what else the user may start meanwhile
             hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
             count = others + limits["processes"] + 50
             count = count if hard == resource.RLIM_INFINITY else min(count, hard)
@@ -98,9 +98,13 @@ def harden(config: dict[str, Any]) -> Callable[[Any, str, dict[str, Any]], None]
         readable, writable = judge.places(role)
         restrict([*config["readable"], *_FACTS, *readable], [*_DEVICES, *filter(None, [writable])])
         _libc.prctl(_PDEATHSIG, 9, 0, 0, 0)  # no process namespace ends with the judge
-        same = os.getpid() if shared and role != "build" else None  # a linker sets modes
-        only = os.getpid() if shared and abi() < _SIGNAL_ABI else None
-        seccomp.apply(seccomp.program(reduced=True, same_user=same, only_signal=only))
+        me = os.getpid() if same_user else None
+        filter_ = seccomp.program(
+            reduced=True,
+            same_user=me if role != "build" else None,  # a linker sets modes
+            only_signal=me if abi() < _SIGNAL_ABI else None,
+        )
+        seccomp.apply(filter_)
 
     return enter
 

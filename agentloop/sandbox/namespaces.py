@@ -276,7 +276,7 @@ def main(config: dict[str, Any]) -> None:
         seccomp.apply(filter_)  # on the judge too, and all that it starts
         confinement = judge.OwnUid(blank=blank, shared=shared.Shared())
     else:
-        confinement = Nested(filter_, seccomp, judge, shared.Shared())
+        confinement = Nested(filter_, seccomp, judge, shared.Shared(may_hide=False))
     judge.main({**config, "work": WORK}, confinement)
 
 

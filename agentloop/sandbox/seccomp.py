@@ -63,7 +63,7 @@ _OPEN, _OPENAT, _OPENAT2 = (2, None), (257, 56), (437, 437)
 _NEW_NAMESPACES = 0x7E020080
 """CLONE_NEW{TIME,NS,CGROUP,UTS,IPC,USER,PID,NET}"""
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
-_LOAD, _EQUAL, _GREATER_EQUAL, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_LOAD, _EQUAL, _GREATER_EQUAL, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _NUMBER, _ARCHITECTURE, _FIRST, _SECOND, _THIRD = 0, 4, 16, 24, 32
 _DATAGRAM, _WRITING, _TRUNCATE = 2, 3, 0x200
@@ -104,9 +104,9 @@ def program(
     out += [(_LOAD, 0, 0, _ARCHITECTURE), (_EQUAL, 1, 0, architecture), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, _NUMBER)]
     if column == 0:  # the x32 numbers would slip past every comparison
         out += [(_GREATER_EQUAL, 0, 1, 0x40000000), stop(errno.ENOSYS)]
-    shared: dict[str, tuple[int, int | None]] = {**_SHARED, **(_ATTRIBUTES if same_user is not None else {})}
-    shared = shared if reduced else {} if segments else {"shmget": _SHARED["shmget"]}
-    for call in (*_REFUSED.values(), *shared.values()):
+    more = _SHARED.values() if reduced else () if segments else (_SHARED["shmget"],)
+    of_files = _ATTRIBUTES.values() if same_user is not None else ()
+    for call in (*_REFUSED.values(), *more, *of_files):
         when(call, [stop(errno.EPERM)])
     for call in _ABSENT.values():
         when(call, [stop(errno.ENOSYS)])
@@ -140,7 +140,9 @@ def program(
         when(_SETPRIORITY, [*own_group, stop(errno.EPERM), allow])
         when(_FCNTL, none_of(_OWNERS))
         # What is opened for reading may be emptied too, where Landlock does not know of that yet.
-        emptied = [(_ANY_BIT, 0, 2, _TRUNCATE), (_ANY_BIT, 1, 0, _WRITING), stop(errno.EPERM), allow]
+        # (So may what is opened for neither: both bits of writing.)
+        emptied = [(_AND, 0, 0, _TRUNCATE | _WRITING), (_EQUAL, 1, 0, _TRUNCATE)]
+        emptied += [(_EQUAL, 0, 1, _TRUNCATE | _WRITING), stop(errno.EPERM), allow]
         when(_OPEN, [(_LOAD, 0, 0, _SECOND), *emptied])
         when(_OPENAT, [(_LOAD, 0, 0, _THIRD), *emptied])
         when(_OPENAT2, [stop(errno.ENOSYS)])

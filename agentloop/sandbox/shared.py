@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import os
 import re
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,23 +23,28 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Shared:
-    """What the processes of a program have together. Rows are those of the judge's `processes`, by pid."""
+    """What the processes of a program have together. Rows are those of the judge's `processes`, by pid.
 
-    def __init__(self) -> None:
-        self._before = 0
+    `may_hide`: whether a program can keep the judge from reading its map; none in a user namespace below the judge's.
+    """
+
+    def __init__(self, *, may_hide: bool = True) -> None:
+        self._before, self._may_hide = 0, may_hide
         self._seen: dict[bytes, int] = {}
         """The most that was ever mapped of each object at a time: a part keeps all of it."""
+        self._hidden: set[int] = set()
+        """Whose maps nobody could read when they were last looked at."""
 
     def begin(self) -> None:
         """A job begins: no process of its program is there yet."""
-        self._before, self._seen = _kilobytes("/proc/meminfo", b"Shmem:"), {}
+        self._before, self._seen, self._hidden = _kilobytes("/proc/meminfo", b"Shmem:"), {}, set()
 
     def shares(self, rows: dict[int, Any]) -> int:
         """Bytes of memory, each page counted once; all that is resident where the kernel does not tell us.
 
         The less of two looks: a process that ends between them leaves its share to the others.
         """
-        return min(sum(_share(pid, resident) for pid, (*_, resident) in rows.items()) for _ in range(2))
+        return min(sum(map(_share, rows)) for _ in range(2))
 
     def unseen(self, rows: dict[int, Any], limit: int) -> int:
         """The memory of these processes, private and shared, in their hands or not; 0 if there is little shared."""
@@ -52,14 +58,24 @@ class Shared:
 
     def _of(self, rows: dict[int, Any]) -> int:
         there: set[bytes] = set()
+        hidden: set[int] = set()
         for pid in rows:
             sizes: dict[bytes, int] = {}
-            with contextlib.suppress(OSError), as_owner(pid), open(f"/proc/{pid}/maps", "rb") as file:  # noqa: PTH123
-                for start, end, number in _MAPPED.findall(file.read()):
-                    sizes[number] = sizes.get(number, 0) + int(end, 16) - int(start, 16)
+            try:
+                with as_owner(pid), open(f"/proc/{pid}/maps", "rb") as file:  # noqa: PTH123
+                    lines = _MAPPED.findall(file.read())
+            except OSError:
+                if _resident(pid):
+                    hidden.add(pid)
+                continue
+            for start, end, number in lines:
+                sizes[number] = sizes.get(number, 0) + int(end, 16) - int(start, 16)
             self._seen.update({number: max(size, self._seen.get(number, 0)) for number, size in sizes.items()})
             there |= sizes.keys()
-        return sum(self._seen[number] for number in there)
+        # A program may hide what it has (PR_SET_DUMPABLE): then all that the machine has more may be its. At one look
+        # alone it may be a process that is just starting.
+        hides, self._hidden = hidden & self._hidden, hidden
+        return sys.maxsize if hides and self._may_hide else sum(self._seen[number] for number in there)
 
 
 @contextlib.contextmanager
@@ -80,13 +96,20 @@ def as_owner(pid: int) -> Iterator[None]:
         _libc.prctl(_SET_PDEATHSIG, death_signal.value, 0, 0, 0)  # other ids undo it
 
 
-def _share(pid: int, resident: int) -> int:
-    """A process's proportional share of memory, 0 if it has ended."""
+def _share(pid: int) -> int:
+    """A process's proportional share of memory, 0 if it has ended; all that is resident if that cannot be read."""
     try:
         with as_owner(pid), open(f"/proc/{pid}/smaps_rollup", "rb") as file:  # noqa: PTH123
             return _figure(file.read(), b"Pss:")
-    except (OSError, IndexError) as error:
-        return 0 if not isinstance(error, PermissionError) and os.path.exists("/proc/self/smaps_rollup") else resident  # noqa: PTH110
+    except (OSError, IndexError):
+        return _resident(pid)
+
+
+def _resident(pid: int) -> int:
+    """Bytes that a process has resident now, 0 if it has ended. Nobody can hide these."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/statm", "rb") as file:  # noqa: PTH123
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return 0
 
 
 def _kilobytes(path: str, key: bytes, pid: int = 0) -> int:

@@ -87,38 +87,62 @@ def _before(head: str, source: str) -> str:
     return f"{head}\n{source}" if block else f"{head}; {source}"
 
 
-def _functions(tree: ast.Module, style: Style) -> Iterator[tuple[str, str, range]]:
-    """(class or '', function, its lines) of every test, those that a class has of another class of the module too."""
+def _test_classes(tree: ast.Module, style: Style) -> dict[ast.stmt, list[ast.ClassDef]]:
+    """The classes of tests, each with those of the module that it is made of, itself first."""
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
 
     def line(node: ast.ClassDef, above: tuple[ast.ClassDef, ...] = ()) -> list[ast.ClassDef]:
-        """The class and those of the module that it is made of, nearest first."""
         bases = [classes[base.id] for base in node.bases if isinstance(base, ast.Name) and base.id in classes]
         above = (*above, node)
         return [node, *(each for base in bases if base not in above for each in line(base, above))]
 
+    lines = {node: line(node) for node in classes.values()}
+    return {
+        node: made_of for node, made_of in lines.items() if any(_holds_tests(node, each, style) for each in made_of)
+    }
+
+
+def _holds_tests(node: ast.ClassDef, base: ast.ClassDef, style: Style) -> bool:
+    """Whether a class is one of tests: by its name, or by the head of `base`, which it is made of or is itself."""
+    cases = any(ast.unparse(each).endswith("TestCase") for each in base.bases)
+    return cases or (style == "pytest" and node.name.startswith("Test"))
+
+
+def _functions(tree: ast.Module, style: Style) -> Iterator[tuple[str, str, range]]:
+    """(class or '', function, its lines) of every test, those that a class has of another class of the module too."""
+    classes = _test_classes(tree, style)
     for node in tree.body:
-        if isinstance(node, ast.ClassDef):
-            made_of = line(node)
-            cases = any(ast.unparse(base).endswith("TestCase") for each in made_of for base in each.bases)
-            if cases or (style == "pytest" and node.name.startswith("Test")):
-                found: dict[str, range] = {}
-                for each in made_of:  # of two of one name in a class the last holds
-                    found = {item.name: _lines(item) for item in each.body if _is_test(item)} | found
-                yield from ((node.name, name, lines) for name, lines in found.items())
+        if node in classes:
+            found: dict[str, range | None] = {}
+            for each in classes[node]:  # of two of one name in a class the last holds
+                own = {item.name: _lines(item) for item in each.body if _is_test(item)}
+                found = {**own, **_switched_off(each), **found}
+            owner = classes[node][0].name
+            yield from ((owner, name, lines) for name, lines in found.items() if lines)
         elif style == "pytest" and _is_test(node):
             yield "", node.name, _lines(node)
 
 
+def _switched_off(node: ast.ClassDef) -> dict[str, None]:
+    """Names that a class sets to None: so tests that it would inherit are none of its own."""
+    return {
+        target.id: None
+        for item in node.body
+        if isinstance(item, ast.Assign) and isinstance(item.value, ast.Constant) and item.value.value is None
+        for target in item.targets
+        if isinstance(target, ast.Name)
+    }
+
+
 def _lost(tree: ast.Module, style: Style) -> str:
     """A test in a block, or in a class of a test class, which would be passed over; or ''."""
+    classes = {each for made_of in _test_classes(tree, style).values() for each in made_of}
 
     def inside(node: ast.stmt, *, block: bool, owned: bool) -> str:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             return node.name if block and node.name.startswith("test") and (owned or style == "pytest") else ""
         if isinstance(node, ast.ClassDef):
-            case = any(ast.unparse(base).endswith("TestCase") for base in node.bases)
-            if not case and (style == "unittest" or not node.name.startswith("Test")):
+            if node not in classes and not _holds_tests(node, node, style):
                 return ""
             inner = [(each, block or owned) for each in node.body]
             owned = True

@@ -100,6 +100,8 @@ def run(filter_: bytes, number: int, args: tuple[int, ...] = (), architecture: i
         at += 1
         if code == 0x20:
             accumulator = int(struct.unpack_from("I", data, k)[0])
+        elif code == 0x54:
+            accumulator &= k
         elif code == 0x06:
             return int(k)
         else:
@@ -159,5 +161,6 @@ def test_filter() -> None:
     assert [run(reduced, fcntl, (3, command)) for command in (3, 4, 8, 15)] == [ALLOW, ALLOW, refused, refused]
     assert [run(reduced, ioctl, (3, setting)) for setting in (0x8901, 0x8902, 0x40086602)] == [refused] * 3
     assert run(reduced, pidfd_signal, (0, 9)) == refused
-    assert [run(reduced, openat, (4, 0, flags)) for flags in (0, 0x241, 0x242, 0x200)] == [ALLOW] * 3 + [refused]
+    allowed, emptying = (0, 3, 0x241, 0x242), (0x200, 0x203)
+    assert [run(reduced, openat, (4, 0, flags)) for flags in allowed + emptying] == [ALLOW] * 4 + [refused] * 2
     assert run(reduced, kill, (77, 9)) == run(reduced, kill, (0, 9)) == run(reduced, prlimit, (0,)) == ALLOW

@@ -48,6 +48,17 @@ def test_case(level: str, root: bool, case: str, results: Callable[[str, bool], 
     assert results(level, root)[case] == ""
 
 
+def test_memory_is_bounded_where_root_may_not_look_at_others(run_as: Run) -> None:
+    """As in a container that may make namespaces."""
+    process = run_as(True, "run_cases.py", "namespaces", "2", "memory")
+    if "does not work here" in process.stderr:
+        pytest.skip(process.stderr.strip().splitlines()[-1])
+    assert process.returncode == 0, process.stderr
+    found = json.loads(process.stdout)
+    assert {name: wrong for name, wrong in found.items() if wrong} == {}
+    assert "hides its memory" in found
+
+
 def test_names_of_cases_are_unique() -> None:
     names = [case[0] for case in sandbox_cases()]
     assert len(set(names)) == len(names)

@@ -186,6 +186,30 @@ def test_tests_that_a_class_inherits_are_counted(style: Literal["pytest", "unitt
     assert found == {f"t.{kind}.test_{name}" for kind, names in kinds for name in names}
 
 
+@pytest.mark.parametrize("head", ["class A(Base)", "class Mixin"])
+@pytest.mark.parametrize("style", ["pytest", "unittest"])
+def test_a_test_in_a_block_of_a_class_on_another_is_refused(style: Literal["pytest", "unittest"], head: str) -> None:
+    source = f"{head}:\n    if True:\n        def test_x(self): pass\n"
+    source = f"import unittest\nclass Base(unittest.TestCase):\n    def test_y(self): pass\n{source}"
+    source += "class Both(Mixin, unittest.TestCase): pass\n" if "Mixin" in head else ""
+    with pytest.raises(ValueError, match=r"^test_x stands inside"):
+        module_tests(style, source, "f")
+
+
+@pytest.mark.parametrize("style", ["pytest", "unittest"])
+def test_a_test_that_a_class_sets_to_none_is_none_of_its_own(style: Literal["pytest", "unittest"]) -> None:
+    """Else it is called, and a right program fails."""
+    source = "import unittest\nclass A(unittest.TestCase):\n    def test_x(self): pass\n"
+    source += "class B(A):\n    test_x = None\n    def test_y(self): pass\nclass C(B): pass\n"
+    found = [test.id for test in module_tests(style, source, "f")]
+    assert found == ["t.A.test_x", "t.B.test_y", "t.C.test_y"]
+
+
+def test_a_class_on_one_that_is_named_so_is_none_of_pytest() -> None:
+    source = "class TestA:\n    def test_x(self): pass\nclass Other(TestA): pass\n"
+    assert [test.id for test in module_tests("pytest", source, "f")] == ["t.TestA.test_x"]
+
+
 def test_of_two_tests_of_one_name_in_a_class_the_last_holds() -> None:
     source = (
         "import unittest\nclass A(unittest.TestCase):\n    def test_x(self): pass\n    def test_x(self): self.fail()\n"

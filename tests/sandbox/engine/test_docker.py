@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,9 +15,10 @@ import pytest
 
 from agentloop.errors import SandboxError, UserError
 from agentloop.sandbox import engine, open_sandbox
+from agentloop.sandbox.conformance import script
 from agentloop.sandbox.docker import Demultiplexer, DockerSandbox
 from agentloop.testing import sandbox_cases, wrong
-from agentloop.types import Limits
+from agentloop.types import Job, Limits
 from tests.sandbox.engine.conftest import DOUBLE, RECIPE, SLOW, job, lanes, value
 
 if TYPE_CHECKING:
@@ -124,6 +129,50 @@ async def test_memory_is_limited_per_job_and_grows_on_demand(sandbox: DockerSand
     assert 600 * 2**20 < large.tests[0]["memory"] < 800 * 2**20
     again = await sandbox.execute(job(fill, limits=patient))
     assert again.tests[0]["limit"] == "memory"
+
+
+async def test_a_program_and_its_script_have_the_limit_each(sandbox: DockerSandbox) -> None:
+    program = f"{DOUBLE}memory = b'x' * 470_000_000\n"
+    code = "assert f(1) == 2\nmemory = b'y' * 470_000_000\nassert f(2) == 4\n"
+    run = await sandbox.execute(Job("python", program, (script(code),), Limits(cpu=20.0, wall=60.0)))
+    assert json.loads(run.tests[0]["checker"]["channel"]) == {"ok": True}, run.tests[0]
+    assert run.tests[0]["limit"] is None
+
+
+async def test_a_script_that_grows_between_two_looks_is_not_the_program(
+    sandbox: DockerSandbox, client: DockerClient
+) -> None:
+    """The judge gets no time meanwhile, as on a busy machine."""
+    program = "import time\ndef f(): time.sleep(1)\nmemory = b'x' * 120_000_000\n"
+    code = "f()\nmemory = b'y' * 145_000_000\nf()\n"
+    limits = Limits(cpu=20.0, wall=60.0, memory=160 * 2**20)
+    running = asyncio.ensure_future(sandbox.execute(Job("python", program, (script(code),), limits)))
+    judges: list[int] = []
+    while not running.done():
+        pids = {
+            int(pid): line
+            for lane in lanes(client, sandbox.session)
+            for pid, line in client.api.top(lane, "-eo pid,args")["Processes"]
+        }
+        big = [pid for pid in pids if resident(pid) > 110_000_000]
+        if len(big) == 1 and not judges:  # the program
+            judges = [pid for pid, line in pids.items() if "judge" in line]
+            for pid in judges:
+                os.kill(pid, signal.SIGSTOP)
+        if len(big) == 2:
+            for pid in judges:
+                os.kill(pid, signal.SIGCONT)
+        await asyncio.sleep(0)
+    record = (await running).tests[0]
+    assert json.loads(record["checker"]["channel"]) == {"ok": True}, record
+    assert record["limit"] is None
+    assert 120_000_000 < record["memory"] < 140_000_000
+
+
+def resident(pid: int) -> int:
+    with contextlib.suppress(OSError):  # it has ended
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return 0
 
 
 async def test_the_judge_survives_the_out_of_memory_killer(sandbox: DockerSandbox, client: DockerClient) -> None:
