@@ -236,6 +236,55 @@ def f():
 """
 
 
+# Shared memory of which only a small part is ever mapped: the part moves.
+WINDOW = """
+import ctypes
+def f():
+    libc, size, part = ctypes.CDLL(None), 2 << 30, 16 << 20
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    libc.remap_file_pages.argtypes = [ctypes.c_void_p, *[ctypes.c_size_t] * 3, ctypes.c_int]
+    window = libc.mmap(None, size, 3, 0x21, -1, 0)
+    libc.munmap(window + part, size - part)
+    for start in range(0, size, part):
+        if libc.remap_file_pages(window, part, 0, start // 4096, 0) < 0:
+            return "refused"
+        ctypes.memset(window, 1, part)
+"""
+# Where the judge has the same uid, it may not look at the map of a process that says so.
+UNSEEN = """
+import ctypes, mmap
+def f():
+    ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
+    memory, part = mmap.mmap(-1, 2 << 30), bytes(1 << 20)
+    for number in range(1024):
+        memory[number << 20 : number + 1 << 20] = part
+        if number % 16 == 15: memory.madvise(mmap.MADV_DONTNEED)
+"""
+# A process that stands between the judge and a program may be of the program's uid.
+SIGNALS = """
+import os, time
+def f():
+    for pid in (os.getppid(), 1):
+        for number in range(1, 65):
+            try:
+                os.kill(pid, number)
+            except OSError:
+                pass
+    time.sleep(0.2)
+    return 1
+"""
+LIMITS_OF_PARENTS = """
+import os, resource
+def f():
+    try:
+        resource.prlimit(os.getppid(), resource.RLIMIT_CPU, (0, 0))
+    except OSError:
+        return "refused"
+"""
+
+
 def killed_or_not_traced(execution: Execution) -> None:
     """Who makes its parent a tracer stops until that lets it go on: it is killed, or it may not."""
     record = execution.tests[0]
@@ -267,6 +316,10 @@ def cheats() -> list[Case]:
         ("looks for other tests in memory", job(MEMORY, *needles), expect(value=[])),
         ("looks for later tests in frames", job(FRAMES, needles[0]), expect(value=[])),
         ("raises its limits", job(LIMITS), expect(value=[])),
+        ("limits its parents", job(LIMITS_OF_PARENTS), expect(value="refused")),
+        ("signals its parents", job(SIGNALS, call("f"), call("f")), expect(value=1)),
+        ("shared memory through a window", job(WINDOW), stopped_or(value="refused")),
+        ("shared memory behind a hidden map", job(UNSEEN), limited("memory")),
         ("sets the clock", job(CLOCK), expect(value="refused")),
         ("links out of its directory", job(LINKS, call("f"), call("f")), expect(value=True)),
         ("files that may not be read", job(MODES, call("f"), call("f")), expect(value=True)),

@@ -142,6 +142,10 @@ class Process:
         self.reaped = self.cpu = 0.0
         self.peak = 0
 
+    def begun(self) -> bool:
+        """Whether it is what was to be started, and no longer a copy of the judge: that pipe ends with exec."""
+        return "failure" not in self.streams or not self.streams["failure"].drain()
+
     def over(self, limit: str, amount: float = 1, most: float = 0) -> None:
         if amount > most:
             self.limit = self.limit or limit
@@ -658,19 +662,21 @@ class Judge:
             self.count_unwaited(self.program, self.checker)
         for process in (self.program, self.checker):
             rows = self.tree(process) if process else {}
-            if not process or not rows:
+            if not process or not rows or not process.begun():
                 continue
             process.cpu = max(process.cpu, process.reaped + sum(cpu for _, cpu, _ in rows.values()))
-            used, shared = sum(rss for *_, rss in rows.values()), self.confinement.shared
-            if used > limits["memory"]:  # pages shared after a fork were counted more than once
-                once = self.cgroup.used() - self.base if self.cgroup else shared.shares(rows) if shared else used
-                used = min(used, once)
+            if self.confinement.own_root:  # its init and the parent of that are copies of the judge
+                rows = {pid: row for pid, row in rows.items() if process.pid not in (pid, row[0])}
+            used, most, shared = sum(rss for *_, rss in rows.values()), limits["memory"], self.confinement.shared
+            if used > most:  # pages shared after a fork were counted more than once
+                once = shared.shares(rows, most) if shared else used
+                used = min(used, self.cgroup.used() - self.base if self.cgroup else once)
             if process is self.program:  # what no process's figures tell: shared memory in no one's hands, buffers
                 ours = self.ours + self.given + 4 * limits["output"] + (self.checker.peak if self.checker else 0)
-                more = shared.unseen(rows, limits["memory"]) if shared else 0
+                more = shared.unseen(rows, most) if shared else 0
                 used = max(used, self.cgroup.taken() - ours if self.cgroup else more)
             process.peak = max(process.peak, used)
-            process.over("memory", process.peak, limits["memory"])
+            process.over("memory", process.peak, most)
             process.over("cpu", process.cpu, limits["cpu"])
             if process is self.program and self.confinement.disk_full(self.cwd):
                 process.over("output")

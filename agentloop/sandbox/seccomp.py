@@ -79,15 +79,22 @@ def machine_is_known() -> bool:
 
 
 def program(
-    *, reduced: bool = False, segments: bool = True, same_user: int | None = None, only_signal: int | None = None
+    *,
+    reduced: bool = False,
+    segments: bool = True,
+    below_init: bool = False,
+    same_user: int | None = None,
+    may_truncate: bool = False,
+    only_signal: int | None = None,
 ) -> bytes:
     """The filter as an array of `sock_filter`.
 
     In a namespace of its own a program may have sockets of the families that the namespace confines; `reduced` refuses
-    all sockets, and shared IPC; without `segments` System V shared memory alone is refused. `same_user`
-    is the process of a program that runs as the user whose files and processes are all around. `only_signal` is the one
-    process that signals may be sent to (its own group apart). Raises `OSError` on a machine whose system calls are not
-    known here.
+    all sockets, and shared IPC; without `segments` System V shared memory alone is refused. `below_init`: process 1 is
+    of the program's own user, and may not be given limits. `same_user` is the process of a program that runs as the
+    user whose files and processes are all around; `may_truncate` where Landlock knows whose files it may empty.
+    `only_signal` is the one process that signals may be sent to (its own group apart). Raises `OSError` on a machine
+    whose system calls are not known here.
     """
     if not machine_is_known():
         raise OSError(errno.ENOSYS, f"no system call filter for {os.uname().machine}")
@@ -106,6 +113,8 @@ def program(
         out += [(_GREATER_EQUAL, 0, 1, 0x40000000), stop(errno.ENOSYS)]
     shared: dict[str, tuple[int, int | None]] = {**_SHARED, **(_ATTRIBUTES if same_user is not None else {})}
     shared = shared if reduced else {} if segments else {"shmget": _SHARED["shmget"]}
+    if may_truncate:
+        shared.pop("truncate", None)
     for call in (*_REFUSED.values(), *shared.values()):
         when(call, [stop(errno.EPERM)])
     for call in _ABSENT.values():
@@ -127,6 +136,8 @@ def program(
     when(_IOCTL, none_of((_TIOCSTI, _TIOCLINUX, *(_SETTINGS if same_user is not None else ()))))
     if reduced:  # limits of the judge, which has the same uid
         when(_PRLIMIT, [(_LOAD, 0, 0, _FIRST), (_EQUAL, 1, 0, 0), stop(errno.EPERM), allow])
+    elif below_init:
+        when(_PRLIMIT, [(_LOAD, 0, 0, _FIRST), (_EQUAL, 0, 1, 1), stop(errno.EPERM), allow])
 
     def only(pid: int) -> list[tuple[int, int, int, int]]:
         return [(_LOAD, 0, 0, _FIRST), (_EQUAL, 2, 0, pid), (_EQUAL, 1, 0, 0), stop(errno.EPERM), allow]
