@@ -48,7 +48,8 @@ def module_tests(style: Style, source: str, function: str, module: str = "soluti
         path = [*([owner] if owner else []), name]
         head = f"{future}__name__ = 'tests'; import sys; sys.modules[{module!r}] = sys.modules['solution']; "
         head += "import random; random.seed(0); " if "random" in source else ""  # the same inputs in each run
-        head += f"exec({_runner()!r}, _run := {{}}); sys.modules.setdefault('pytest', _run['pytest'])"
+        head += f"exec({_runner()!r}, _run := {{}}); sys.modules.setdefault('pytest', _run['pytest']); "
+        head += "sys.modules['tests'] = _run['Module'](globals())"  # a dataclass looks its module up
         code = f"{_before(head, rest)}\n_run['run'](globals(), {owner!r}, {name!r})\n"
         show = "\n".join(source.splitlines()[lines.start : lines.stop])
         given = {"code": code, "function": function}
@@ -88,7 +89,12 @@ def _before(head: str, source: str) -> str:
 
 
 def _functions(tree: ast.Module, style: Style) -> Iterator[tuple[str, str, range]]:
-    """(class or '', function, its lines) of every test, those that a class has of another class of the module too."""
+    """(class or '', function, its lines) of every test, those that a class has of another class of the module too.
+
+    Of two with one name the last holds. A class that sets `__test__` to False is none of pytest's, and one that sets a
+    test to None has it no more.
+    """
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
 
     def line(node: ast.ClassDef, above: tuple[ast.ClassDef, ...] = ()) -> list[ast.ClassDef]:
@@ -100,14 +106,24 @@ def _functions(tree: ast.Module, style: Style) -> Iterator[tuple[str, str, range
     for node in tree.body:
         if isinstance(node, ast.ClassDef):
             made_of = line(node)
+            flags = [flag for each in made_of for flag in (True, False) if "__test__" in _set_to(each, flag)]
+            if classes[node.name] is not node or (style == "pytest" and flags[:1] == [False]):
+                continue
             cases = any(ast.unparse(base).endswith("TestCase") for each in made_of for base in each.bases)
             if cases or (style == "pytest" and node.name.startswith("Test")):
                 found: dict[str, range] = {}
-                for each in made_of:  # of two of one name in a class the last holds
-                    found = {item.name: _lines(item) for item in each.body if _is_test(item)} | found
+                for each in reversed(made_of):
+                    found |= {item.name: _lines(item) for item in each.body if _is_test(item)}
+                    found = {name: lines for name, lines in found.items() if name not in _set_to(each, None)}
                 yield from ((node.name, name, lines) for name, lines in found.items())
-        elif style == "pytest" and _is_test(node):
+        elif style == "pytest" and _is_test(node) and functions[node.name] is node:
             yield "", node.name, _lines(node)
+
+
+def _set_to(node: ast.ClassDef, value: object) -> list[str]:
+    """Names that a class's body sets to this constant."""
+    assigned = [each for each in node.body if isinstance(each, ast.Assign) and isinstance(each.value, ast.Constant)]
+    return [ast.unparse(name) for each in assigned if ast.literal_eval(each.value) is value for name in each.targets]
 
 
 def _lost(tree: ast.Module, style: Style) -> str:
@@ -168,9 +184,11 @@ def _refuse(tree: ast.Module) -> None:
     for owner in owners:
         for node in owner.body:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test"):
-                names = [arg.arg for arg in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+                names = [arg.arg for arg in (*node.args.posonlyargs, *node.args.args)]
                 given = {name for each in node.decorator_list for name in _parametrized(each)}
                 needed = names[1 if isinstance(owner, ast.ClassDef) else 0 :][: -len(node.args.defaults) or None]
+                only_named = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+                needed += [arg.arg for arg, default in only_named if default is None]
                 missing = [name for name in needed if name not in given]
                 if missing:
                     raise ValueError(f"{node.name} asks for the fixture {missing[0]!r}: fixtures are not supported")
@@ -180,6 +198,8 @@ def _skipped(tree: ast.Module) -> str:
     """The first test function or class that `unittest.skip` decorates, or ''."""
     skips = {"unittest.skip"}
     for node in tree.body:
+        if isinstance(node, ast.Import):
+            skips.update(f"{alias.asname}.skip" for alias in node.names if alias.name == "unittest" and alias.asname)
         if isinstance(node, ast.ImportFrom) and node.module == "unittest":
             skips.update(alias.asname or alias.name for alias in node.names if alias.name == "skip")
     for node in tree.body:
