@@ -108,6 +108,8 @@ async def validate(
                     found.faults[problem.id] = str(error)
                     observer.event("fault", where=problem.id, kind=error.kind, text=str(error))
                     return
+                except UserError as error:  # a checker of the user's
+                    raise UserError(f"reference {number + 1} of problem {problem.id!r}: {error}") from error
             observer.event("judged", outcome=verdict.outcome, suite="every")
             shown = len(problem.visible.tests)
             if fails := {test.test for test in verdict.tests[:shown] if test.outcome != "passed"}:
