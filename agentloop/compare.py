@@ -98,8 +98,10 @@ def users_checker(source: str) -> Callable[[str, str, str], object]:
     try:
         with redirect_stdout(sys.stderr):
             exec(compile(source, "checker", "exec"), scope)
-    except (Exception, SystemExit) as error:
-        raise ValueError(f"{type(error).__name__}: {error}") from error
+    except KeyboardInterrupt:  # the user's
+        raise
+    except BaseException as error:
+        raise ValueError(_told(error)) from error
     if not callable(scope.get("agrees")):
         raise ValueError("it defines no function agrees(stdin, stdout, expected)")
     function: Callable[[str, str, str], object] = scope["agrees"]
@@ -113,12 +115,22 @@ def _users_own(source: str, given: str, got: str, expected: str) -> bool:
             if answer not in (True, False):  # a forgotten `return`, or a message that says what is wrong, is no verdict
                 raise TypeError(f"agrees gave {cap(repr(answer), 100)}, which is neither True nor False")
             return bool(answer)
-    except (Exception, SystemExit) as error:  # one that calls sys.exit must not end us with a status of its own
-        told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # one that calls sys.exit must not end us with a status of its own
         raise UserError(
-            f"a checker of yours failed: {told}, where the program printed {cap(got, 200)!r}: "
+            f"a checker of yours failed: {_told(error)}, where the program printed {cap(got, 200)!r}: "
             "it must answer for whatever a program prints"
         ) from error
+
+
+def _told(error: BaseException) -> str:
+    """What went wrong in code of the user's, of whose exceptions even the text may fail."""
+    try:
+        text = str(error)
+    except Exception:
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _trimmed(text: str) -> list[str]:

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentloop.confirm import confirmed
-from agentloop.errors import SandboxError, UserError, unreadable
+from agentloop.errors import AgentloopError, SandboxError, UserError, innermost, unreadable
 from agentloop.hashing import digest
 from agentloop.preflight import check_jobs, start
 from agentloop.progress import Quiet
@@ -78,7 +78,8 @@ async def validate(
 ) -> Validated:
     """Run every reference over every suite. `sandbox` is not started yet; it is closed at the end.
 
-    Raises `UserError` when no problem has a reference, `SandboxError` if the sandbox cannot be started.
+    Raises `UserError` when no problem has a reference or a checker of the user's fails, `SandboxError` if the sandbox
+    cannot be started.
     """
     observer = observer or Quiet()
     check_jobs(jobs)
@@ -108,6 +109,8 @@ async def validate(
                     found.faults[problem.id] = str(error)
                     observer.event("fault", where=problem.id, kind=error.kind, text=str(error))
                     return
+                except UserError as error:  # a checker of the user's
+                    raise UserError(f"reference {number + 1} of problem {problem.id!r}: {error}") from error
             observer.event("judged", outcome=verdict.outcome, suite="every")
             shown = len(problem.visible.tests)
             if fails := {test.test for test in verdict.tests[:shown] if test.outcome != "passed"}:
@@ -118,9 +121,14 @@ async def validate(
             used = max((record.get("cpu") or 0.0 for record in execution.tests), default=0.0)
             slowest[problem.id] = max(slowest[problem.id], used)
 
-        async with asyncio.TaskGroup() as group:
-            for problem, number in pairs:
-                group.create_task(one(problem, number))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for problem, number in pairs:
+                    group.create_task(one(problem, number))
+        except BaseExceptionGroup as errors:
+            if isinstance(error := innermost(errors), AgentloopError):
+                raise error from errors
+            raise
     order = {problem.id: place for place, problem in enumerate(problems)}
     found.quarantined = {
         problem.id: _why(bad[problem.id], len(problem.references)) for problem in problems if problem.id in bad

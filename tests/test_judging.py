@@ -274,6 +274,8 @@ def test_a_checker_of_ones_own(tmp_path: Path, sandbox: str) -> None:
         ("return int(stdout) > 0", "ValueError: invalid literal"),
         ("raise SystemExit", "SystemExit, where"),
         ("import sys; sys.exit(0)", "SystemExit: 0, where"),
+        ("raise type('Own', (BaseException,), {})('mine')", "Own: mine, where"),
+        ("raise type('Mute', (Exception,), {'__str__': lambda self: 1 / 0})", "Mute, where"),
         ("stdout == expected", "agrees gave None, which is neither True nor False, where"),
         ("return 'wrong answer'", "agrees gave 'wrong answer', which is neither"),
     ],

@@ -102,6 +102,17 @@ def test_of_several_references_the_first_that_fails_is_named(tmp_path: Path, san
     assert found.dropped == {"f": ["v1", "v2", "v3"]}
 
 
+def test_a_checker_that_fails_names_the_reference(tmp_path: Path, sandbox: str) -> None:
+    (tmp_path / "c.py").write_text("def agrees(stdin, stdout, expected):\n    return int(stdout) == 1\n")
+    test = {"stdout": "", "checker": "c.py"}
+    data = tmp_path / "problems.jsonl"
+    data.write_text(
+        json.dumps({"id": "one", "statement": "s", "hidden": [test], "references": ["print(1)", "print('what')"]})
+    )
+    with pytest.raises(UserError, match=r"^reference 2 of problem 'one': a checker of yours failed: ValueError"):
+        agentloop.validate(tmp_path / "out.json", workload="jsonl", data=data, sandbox=sandbox)
+
+
 def test_judging_by_examples_leaves_out_a_problem_that_has_lost_them_all(tmp_path: Path, sandbox: str) -> None:
     identity = "def f(n):\n    return n\n"
     records = [

@@ -240,6 +240,43 @@ def f():
 # PR_SET_DUMPABLE: who is not root cannot read what the kernel tells of its memory then.
 HIDES = "import ctypes, time\nctypes.CDLL(None).prctl(4, 0, 0, 0, 0)\n"
 HIDDEN = f"{HIDES}def f():\n    memory = b'x' * 400_000_000\n    time.sleep(60)"
+# Shared memory of which only a small part is ever mapped: the part moves.
+WINDOW = """
+import ctypes
+def f():
+    libc, size, part = ctypes.CDLL(None), 2 << 30, 16 << 20
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    libc.remap_file_pages.argtypes = [ctypes.c_void_p, *[ctypes.c_size_t] * 3, ctypes.c_int]
+    window = libc.mmap(None, size, 3, 0x21, -1, 0)
+    libc.munmap(window + part, size - part)
+    for start in range(0, size, part):
+        if libc.remap_file_pages(window, part, 0, start // 4096, 0) < 0:
+            return "refused"
+        ctypes.memset(window, 1, part)
+"""
+# A process that stands between the judge and a program may be of the program's uid.
+SIGNALS = """
+import os, time
+def f():
+    for pid in (os.getppid(), 1):
+        for number in range(1, 65):
+            try:
+                os.kill(pid, number)
+            except OSError:
+                pass
+    time.sleep(0.2)
+    return 1
+"""
+LIMITS_OF_PARENTS = """
+import os, resource
+def f():
+    try:
+        resource.prlimit(os.getppid(), resource.RLIMIT_CPU, (0, 0))
+    except OSError:
+        return "refused"
+"""
 
 
 def killed_or_not_traced(execution: Execution) -> None:
@@ -275,6 +312,9 @@ def cheats() -> list[Case]:
         ("raises its limits", job(LIMITS), expect(value=[])),
         ("hides its memory", job(HIDDEN), limited("memory")),
         ("hides its shared memory", job(HIDES + OUT_OF_HAND), limited("memory")),
+        ("limits its parents", job(LIMITS_OF_PARENTS), expect(value="refused")),
+        ("signals its parents", job(SIGNALS, call("f"), call("f")), expect(value=1)),
+        ("shared memory through a window", job(WINDOW), stopped_or(value="refused")),
         ("sets the clock", job(CLOCK), expect(value="refused")),
         ("links out of its directory", job(LINKS, call("f"), call("f")), expect(value=True)),
         ("files that may not be read", job(MODES, call("f"), call("f")), expect(value=True)),

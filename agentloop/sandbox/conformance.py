@@ -211,6 +211,16 @@ def f():
     child = subprocess.run([sys.executable, "-S", "-c", names], capture_output=True, text=True)
     return child.stdout.split() == sorted(os.environ)
 """
+    files = """
+import os, shutil, tempfile
+def f():
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "a")
+        open(path, "w").write("abc")
+        shutil.copy2(path, path + "2")
+        os.chmod(path, 0o600); os.utime(path, (1, 1)); os.truncate(path, 1)
+        return open(path).read() + open(path + "2").read()
+"""
     loop = "import asyncio\nasync def g(): await asyncio.sleep(0.01); return 5\ndef f(): return asyncio.run(g())"
     always = "class A:\n    __eq__ = lambda a, b: True\n    __hash__ = lambda a: 1\ndef f(): return A()"
     sly = (
@@ -281,6 +291,9 @@ def f():
         ("children that share memory and end", job(sharing, call("f"), call("f")), expect(value=100_000_000)),
         ("output that takes six times its bytes", job(zeros, stdio(), limits=replace(LIMITS, output=6 * MIB)),
          expect(stdout="\0" * (6 * MIB), stderr="\0" * (6 * MIB))),
+        ("temporary files", job(files), expect(value="aabc")),
+        ("memory beside large inputs", job("input()\nprint(len(b'x' * 135_000_000))", *[stdio("i" * 15_000_000)] * 2),
+         expect(stdout="135000000\n")),
         ("memory that is shared", job("import mmap\ndef f():\n    m = mmap.mmap(-1, 100 << 20)\n"
                                       "    m.write(bytes(100 << 20))\n    return len(m)"), expect(value=100 << 20)),
         ("script expects an exception", job("def f(): raise KeyError('k')",

@@ -139,8 +139,11 @@ class Process:
         self.started, self.ended = time.monotonic(), 0.0
         self.status: int | None = None
         self.limit: str | None = None
-        self.reaped = self.cpu = 0.0
-        self.peak = 0
+        self.reaped, self.cpu, self.peak = 0.0, 0.0, 0
+
+    def begun(self) -> bool:
+        """Whether it is what was to be started, and no longer a copy of the judge: that pipe ends with exec."""
+        return "failure" not in self.streams or not self.streams["failure"].drain()
 
     def over(self, limit: str, amount: float = 1, most: float = 0) -> None:
         if amount > most:
@@ -656,27 +659,30 @@ class Judge:
     def sample(self, limits: dict[str, Any]) -> None:
         # What all have comes first, then the checker: else what that takes meanwhile would seem to be its program's.
         spent, (held, taken) = self.lane_cpu(), self.cgroup.memory() if self.cgroup else (0, 0)
+        most, shared = limits["memory"], self.confinement.shared
         for process in filter(None, (self.checker, self.program)):
-            rows, shared = self.tree(process), self.confinement.shared
-            if not rows and process is self.checker and process.status is None:
+            rows, is_program = self.tree(process), process is self.program
+            if not rows and not is_program and process.status is None:
                 return  # it has just ended, and how much it had is not told yet
-            beside = self.checker.peak if self.checker and process is not self.checker else 0
-            if process is self.program:
+            beside = self.checker.peak if self.checker and is_program else 0
+            if is_program:
                 self.count_unwaited(spent, process, self.checker)
-            if not rows:
+            if not rows or not process.begun():
                 continue
             process.cpu = max(process.cpu, process.reaped + sum(cpu for _, cpu, _ in rows.values()))
+            if self.confinement.own_root:  # its init and the parent of that are copies of the judge
+                rows = {pid: row for pid, row in rows.items() if process.pid not in (pid, row[0])}
             used = sum(rss for *_, rss in rows.values())
-            if used > limits["memory"]:  # pages shared after a fork were counted more than once
-                used = min(used, held - self.base - beside if self.cgroup else shared.shares(rows) if shared else used)
-            if process is self.program:  # what no process's figures tell: shared memory in no one's hands, buffers
+            if used > most:  # pages shared after a fork were counted more than once
+                once = shared.shares(rows, most) if shared else used
+                used = min(used, held - self.base - beside if self.cgroup else once)
+            if is_program:  # what no process's figures tell: shared memory in no one's hands, buffers
                 ours = self.ours + KERNEL + self.given + 4 * limits["output"] + beside
-                more = shared.unseen(rows, limits["memory"]) if shared else 0
-                used = max(used, taken - ours if self.cgroup else more)
+                used = max(used, taken - ours if self.cgroup else shared.unseen(rows, most) if shared else 0)
             process.peak = max(process.peak, used)
-            process.over("memory", process.peak, limits["memory"])
+            process.over("memory", process.peak, most)
             process.over("cpu", process.cpu, limits["cpu"])
-            if process is self.program and self.confinement.disk_full(self.cwd):
+            if is_program and self.confinement.disk_full(self.cwd):
                 process.over("output")
 
     def tree(self, process: Process | None = None) -> dict[int, Any]:

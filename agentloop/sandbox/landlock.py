@@ -35,7 +35,7 @@ _FILE = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15  # the rights that a file c
 _HANDLED = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
 """ABI version -> all rights over files that it knows."""
 _NO_DEVICE = ~(1 << 6 | 1 << 11)
-_SIGNAL_ABI = 6
+_TRUNCATE_ABI, _SIGNAL_ABI = 3, 6
 READABLE = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/nix/store", "/etc/ld.so.cache", "/etc/alternatives")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _PDEATHSIG = 1
@@ -102,6 +102,7 @@ def harden(config: dict[str, Any]) -> Callable[[Any, str, dict[str, Any]], None]
         filter_ = seccomp.program(
             reduced=True,
             same_user=me if role != "build" else None,  # a linker sets modes
+            may_truncate=abi() >= _TRUNCATE_ABI,
             only_signal=me if abi() < _SIGNAL_ABI else None,
         )
         seccomp.apply(filter_)

@@ -17,6 +17,7 @@ import importlib
 import json
 import os
 import resource
+import signal
 import socket
 import struct
 import sys
@@ -225,6 +226,9 @@ class Nested:
             os._exit(0)
         mount("proc", "/proc", "proc", NOSUID | NODEV | NOEXEC)
         _libc.prctl(_DUMPABLE, 0, 0, 0, 0)
+        for number in range(1, signal.SIGRTMIN):  # those that it has no handler for reach no init
+            with contextlib.suppress(OSError):
+                signal.signal(number, signal.SIG_DFL)
         program = os.fork()
         if program:
             init(program, report)
@@ -263,7 +267,8 @@ def main(config: dict[str, Any]) -> None:
             os.waitpid(child, 0)
             os._exit(0)
         judge.prctl(judge.PR_SET_PDEATHSIG, 9)
-        filter_ = seccomp.program(segments=root and bound_segments())  # an ordinary user's programs have other ones
+        # An ordinary user's programs have other namespaces, for System V shared memory too.
+        filter_ = seccomp.program(segments=root and bound_segments(), below_init=not root)
         seen = config["uid"] if root else USER
         users = f"root:x:0:0:root:/:/bin/false\nprogram:x:{seen}:{seen}:program:{WORK}/run:/bin/false\n"
         build_root(config["readable"], users, "hidepid=2" if root else "")
@@ -276,7 +281,7 @@ def main(config: dict[str, Any]) -> None:
         seccomp.apply(filter_)  # on the judge too, and all that it starts
         confinement = judge.OwnUid(blank=blank, shared=shared.Shared())
     else:
-        confinement = Nested(filter_, seccomp, judge, shared.Shared(may_hide=False))
+        confinement = Nested(filter_, seccomp, judge, shared.Shared())
     judge.main({**config, "work": WORK}, confinement)
 
 

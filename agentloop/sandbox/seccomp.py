@@ -42,7 +42,7 @@ _ATTRIBUTES = {  # of files, which Landlock leaves to their owner: refused where
     "chown": (92, None), "fchown": (93, 55), "lchown": (94, None), "fchownat": (260, 54), "setxattr": (188, 5),
     "lsetxattr": (189, 6), "fsetxattr": (190, 7), "removexattr": (197, 14), "lremovexattr": (198, 15),
     "fremovexattr": (199, 16), "setxattrat": (463, 463), "removexattrat": (466, 466), "file_setattr": (469, 469),
-    "truncate": (76, 45), "inotify_add_watch": (254, 27), "ioprio_set": (251, 30),
+    "inotify_add_watch": (254, 27), "ioprio_set": (251, 30),
 }
 _SAID = {  # and these said to be done: copying a file sets its mode and times, and fails if it cannot
     "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452), "utime": (132, None),
@@ -58,7 +58,7 @@ _SIGNALS = {  # first argument: the process that gets the signal
 }
 _CLONE, _SOCKET, _IOCTL, _PRLIMIT = (56, 220), (41, 198), (16, 29), (302, 261)
 _SOCKETPAIR, _FCNTL, _SETPRIORITY, _PIDFD_SEND_SIGNAL = (53, 199), (72, 25), (141, 140), (424, 424)
-_OPEN, _OPENAT, _OPENAT2 = (2, None), (257, 56), (437, 437)
+_OPEN, _OPENAT, _OPENAT2, _TRUNCATED = (2, None), (257, 56), (437, 437), (76, 45)
 # fmt: on
 _NEW_NAMESPACES = 0x7E020080
 """CLONE_NEW{TIME,NS,CGROUP,UTS,IPC,USER,PID,NET}"""
@@ -79,15 +79,22 @@ def machine_is_known() -> bool:
 
 
 def program(
-    *, reduced: bool = False, segments: bool = True, same_user: int | None = None, only_signal: int | None = None
+    *,
+    reduced: bool = False,
+    segments: bool = True,
+    below_init: bool = False,
+    same_user: int | None = None,
+    may_truncate: bool = False,
+    only_signal: int | None = None,
 ) -> bytes:
     """The filter as an array of `sock_filter`.
 
     In a namespace of its own a program may have sockets of the families that the namespace confines; `reduced` refuses
-    all sockets, and shared IPC; without `segments` System V shared memory alone is refused. `same_user`
-    is the process of a program that runs as the user whose files and processes are all around. `only_signal` is the one
-    process that signals may be sent to (its own group apart). Raises `OSError` on a machine whose system calls are not
-    known here.
+    all sockets, and shared IPC; without `segments` System V shared memory alone is refused. `below_init`: process 1 is
+    of the program's own user, and may not be given limits. `same_user` is the process of a program that runs as the
+    user whose files and processes are all around; `may_truncate` where Landlock knows whose files it may empty.
+    `only_signal` is the one process that signals may be sent to (its own group apart). Raises `OSError` on a machine
+    whose system calls are not known here.
     """
     if not machine_is_known():
         raise OSError(errno.ENOSYS, f"no system call filter for {os.uname().machine}")
@@ -105,7 +112,9 @@ def program(
     if column == 0:  # the x32 numbers would slip past every comparison
         out += [(_GREATER_EQUAL, 0, 1, 0x40000000), stop(errno.ENOSYS)]
     more = _SHARED.values() if reduced else () if segments else (_SHARED["shmget"],)
-    of_files = _ATTRIBUTES.values() if same_user is not None else ()
+    of_files = [] if same_user is None else list(_ATTRIBUTES.values())
+    if same_user is not None and not may_truncate:
+        of_files.append(_TRUNCATED)
     for call in (*_REFUSED.values(), *more, *of_files):
         when(call, [stop(errno.EPERM)])
     for call in _ABSENT.values():
@@ -127,6 +136,8 @@ def program(
     when(_IOCTL, none_of((_TIOCSTI, _TIOCLINUX, *(_SETTINGS if same_user is not None else ()))))
     if reduced:  # limits of the judge, which has the same uid
         when(_PRLIMIT, [(_LOAD, 0, 0, _FIRST), (_EQUAL, 1, 0, 0), stop(errno.EPERM), allow])
+    elif below_init:
+        when(_PRLIMIT, [(_LOAD, 0, 0, _FIRST), (_EQUAL, 0, 1, 1), stop(errno.EPERM), allow])
 
     def only(pid: int) -> list[tuple[int, int, int, int]]:
         return [(_LOAD, 0, 0, _FIRST), (_EQUAL, 2, 0, pid), (_EQUAL, 1, 0, 0), stop(errno.EPERM), allow]

@@ -12,70 +12,93 @@ import contextlib
 import ctypes
 import os
 import re
-import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
-_MAPPED = re.compile(rb"^(\w+)-(\w+) ...s \w+ \S+ (\d+) +/(?:dev/zero|SYSV\w+) \(deleted\)$", re.MULTILINE)
-"""A line of a process's map: start, end, number of the object."""
+MAPPED = re.compile(
+    rb"^(\w+)-(\w+) ...s (\w+) \S+ (\d+) +(?:/(?:dev/zero|SYSV\w+) \(deleted\)|\[anon_shmem:.*\])$", re.MULTILINE
+)
+"""A line of a process's map: start, end, offset in the object, number of the object. A program may name one."""
+MAP = 4 * 2**20
+"""Bytes of a map that are read: one of very many parts, or long names, would keep the judge from all else."""
+LOOKS, PAUSE = 10, 0.01
+"""Further looks, and seconds before each, while a process waits for a child that has its very memory (vfork)."""
 _GET_PDEATHSIG, _SET_PDEATHSIG = 2, 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Shared:
-    """What the processes of a program have together. Rows are those of the judge's `processes`, by pid.
+    """What the processes of a program have together. Rows are those of the judge's `processes`, by pid."""
 
-    `may_hide`: whether a program can keep the judge from reading its map; none in a user namespace below the judge's.
-    """
-
-    def __init__(self, *, may_hide: bool = True) -> None:
-        self._before, self._may_hide = 0, may_hide
+    def __init__(self) -> None:
+        self._before = 0
         self._seen: dict[bytes, int] = {}
-        """The most that was ever mapped of each object at a time: a part keeps all of it."""
-        self._hidden: set[int] = set()
-        """Whose maps nobody could read when they were last looked at."""
+        """How far each object was ever seen to reach: a part of it, wherever it is, keeps all of it."""
 
     def begin(self) -> None:
         """A job begins: no process of its program is there yet."""
-        self._before, self._seen, self._hidden = _kilobytes("/proc/meminfo", b"Shmem:"), {}, set()
+        self._before, self._seen = _kilobytes("/proc/meminfo", b"Shmem:"), {}
 
-    def shares(self, rows: dict[int, Any]) -> int:
+    def shares(self, rows: dict[int, Any], limit: int) -> int:
         """Bytes of memory, each page counted once; all that is resident where the kernel does not tell us.
 
         The less of two looks: a process that ends between them leaves its share to the others.
         """
-        return min(sum(map(_share, rows)) for _ in range(2))
+
+        def look() -> int:
+            return min(sum(map(_share, rows)) for _ in range(2))
+
+        return _least(look, rows, limit)
 
     def unseen(self, rows: dict[int, Any], limit: int) -> int:
         """The memory of these processes, private and shared, in their hands or not; 0 if there is little shared."""
         # All of the machine's: a reason to look, and the most it can be.
         grown = _kilobytes("/proc/meminfo", b"Shmem:") - self._before
-        if grown < limit // 4:
+        if grown < limit // 4 or not (shared := min(grown, self._of(rows, grown))):
             return 0
-        return sum(_kilobytes(f"/proc/{pid}/smaps_rollup", b"Pss_Anon:", pid) for pid in rows) + min(
-            grown, self._of(rows)
-        )
 
-    def _of(self, rows: dict[int, Any]) -> int:
+        def look() -> int:
+            return shared + sum(_kilobytes(f"/proc/{pid}/smaps_rollup", b"Pss_Anon:", pid) for pid in rows)
+
+        return _least(look, rows, limit)
+
+    def _of(self, rows: dict[int, Any], grown: int) -> int:
+        """Bytes of the shared memory that is mapped somewhere; all of `grown` where a process does not let us look."""
         there: set[bytes] = set()
-        hidden: set[int] = set()
         for pid in rows:
-            sizes: dict[bytes, int] = {}
             try:
                 with as_owner(pid), open(f"/proc/{pid}/maps", "rb") as file:  # noqa: PTH123
-                    lines = _MAPPED.findall(file.read())
+                    text = file.read(MAP)
             except OSError:
-                if _resident(pid):
-                    hidden.add(pid)
+                if _resident(pid):  # PR_SET_DUMPABLE: no program hides its map by chance
+                    return grown
                 continue
-            for start, end, number in lines:
-                sizes[number] = sizes.get(number, 0) + int(end, 16) - int(start, 16)
-            self._seen.update({number: max(size, self._seen.get(number, 0)) for number, size in sizes.items()})
-            there |= sizes.keys()
-        # A program may hide what it has (PR_SET_DUMPABLE): then all that the machine has more may be its. At one look
-        # alone it may be a process that is just starting.
-        hides, self._hidden = hidden & self._hidden, hidden
-        return sys.maxsize if hides and self._may_hide else sum(self._seen[number] for number in there)
+            if len(text) == MAP:
+                return grown
+            for start, end, offset, number in MAPPED.findall(text):
+                reach = int(offset, 16) + int(end, 16) - int(start, 16)
+                self._seen[number] = max(reach, self._seen.get(number, 0))
+                there.add(number)
+        return sum(self._seen[number] for number in there)
+
+
+def _least(look: Callable[[], int], rows: dict[int, Any], limit: int) -> int:
+    """What the last look tells. While a child has its parent's very memory, that is counted twice: this soon ends."""
+    found = look()
+    for _ in range(LOOKS):
+        if found <= limit or not any(map(_waits, rows)):
+            break
+        time.sleep(PAUSE)
+        found = look()
+    return found
+
+
+def _waits(pid: int) -> bool:
+    """Whether a process cannot go on, as one that waits for such a child."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
+        return file.read().rpartition(b")")[2].split()[0] == b"D"
+    return False
 
 
 @contextlib.contextmanager

@@ -48,7 +48,8 @@ def module_tests(style: Style, source: str, function: str, module: str = "soluti
         path = [*([owner] if owner else []), name]
         head = f"{future}__name__ = 'tests'; import sys; sys.modules[{module!r}] = sys.modules['solution']; "
         head += "import random; random.seed(0); " if "random" in source else ""  # the same inputs in each run
-        head += f"exec({_runner()!r}, _run := {{}}); sys.modules.setdefault('pytest', _run['pytest'])"
+        head += f"exec({_runner()!r}, _run := {{}}); sys.modules.setdefault('pytest', _run['pytest']); "
+        head += "sys.modules['tests'] = _run['Module'](globals())"  # a dataclass looks its module up
         code = f"{_before(head, rest)}\n_run['run'](globals(), {owner!r}, {name!r})\n"
         show = "\n".join(source.splitlines()[lines.start : lines.stop])
         given = {"code": code, "function": function}
@@ -96,10 +97,14 @@ def _test_classes(tree: ast.Module, style: Style) -> dict[ast.stmt, list[ast.Cla
         above = (*above, node)
         return [node, *(each for base in bases if base not in above for each in line(base, above))]
 
+    def wanted(node: ast.ClassDef, made_of: list[ast.ClassDef]) -> bool:
+        flags = [flag for each in made_of for flag in (True, False) if "__test__" in _set_to(each, flag)]
+        if style == "pytest" and flags[:1] == [False]:
+            return False
+        return any(_holds_tests(node, each, style) for each in made_of)
+
     lines = {node: line(node) for node in classes.values()}
-    return {
-        node: made_of for node, made_of in lines.items() if any(_holds_tests(node, each, style) for each in made_of)
-    }
+    return {node: made_of for node, made_of in lines.items() if wanted(node, made_of)}
 
 
 def _holds_tests(node: ast.ClassDef, base: ast.ClassDef, style: Style) -> bool:
@@ -109,29 +114,28 @@ def _holds_tests(node: ast.ClassDef, base: ast.ClassDef, style: Style) -> bool:
 
 
 def _functions(tree: ast.Module, style: Style) -> Iterator[tuple[str, str, range]]:
-    """(class or '', function, its lines) of every test, those that a class has of another class of the module too."""
+    """(class or '', function, its lines) of every test, those that a class has of another class of the module too.
+
+    Of two with one name the last holds, and a class that sets a test to None has it no more.
+    """
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     classes = _test_classes(tree, style)
     for node in tree.body:
         if node in classes:
-            found: dict[str, range | None] = {}
-            for each in classes[node]:  # of two of one name in a class the last holds
-                own = {item.name: _lines(item) for item in each.body if _is_test(item)}
-                found = {**own, **_switched_off(each), **found}
+            found: dict[str, range] = {}
+            for each in reversed(classes[node]):
+                found |= {item.name: _lines(item) for item in each.body if _is_test(item)}
+                found = {name: lines for name, lines in found.items() if name not in _set_to(each, None)}
             owner = classes[node][0].name
-            yield from ((owner, name, lines) for name, lines in found.items() if lines)
-        elif style == "pytest" and _is_test(node):
+            yield from ((owner, name, lines) for name, lines in found.items())
+        elif style == "pytest" and _is_test(node) and functions[node.name] is node:
             yield "", node.name, _lines(node)
 
 
-def _switched_off(node: ast.ClassDef) -> dict[str, None]:
-    """Names that a class sets to None: so tests that it would inherit are none of its own."""
-    return {
-        target.id: None
-        for item in node.body
-        if isinstance(item, ast.Assign) and isinstance(item.value, ast.Constant) and item.value.value is None
-        for target in item.targets
-        if isinstance(target, ast.Name)
-    }
+def _set_to(node: ast.ClassDef, value: object) -> list[str]:
+    """Names that a class's body sets to this constant."""
+    assigned = [each for each in node.body if isinstance(each, ast.Assign) and isinstance(each.value, ast.Constant)]
+    return [ast.unparse(name) for each in assigned if ast.literal_eval(each.value) is value for name in each.targets]
 
 
 def _lost(tree: ast.Module, style: Style) -> str:
@@ -192,9 +196,11 @@ def _refuse(tree: ast.Module) -> None:
     for owner in owners:
         for node in owner.body:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test"):
-                names = [arg.arg for arg in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+                names = [arg.arg for arg in (*node.args.posonlyargs, *node.args.args)]
                 given = {name for each in node.decorator_list for name in _parametrized(each)}
                 needed = names[1 if isinstance(owner, ast.ClassDef) else 0 :][: -len(node.args.defaults) or None]
+                only_named = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+                needed += [arg.arg for arg, default in only_named if default is None]
                 missing = [name for name in needed if name not in given]
                 if missing:
                     raise ValueError(f"{node.name} asks for the fixture {missing[0]!r}: fixtures are not supported")
@@ -204,6 +210,8 @@ def _skipped(tree: ast.Module) -> str:
     """The first test function or class that `unittest.skip` decorates, or ''."""
     skips = {"unittest.skip"}
     for node in tree.body:
+        if isinstance(node, ast.Import):
+            skips.update(f"{alias.asname}.skip" for alias in node.names if alias.name == "unittest" and alias.asname)
         if isinstance(node, ast.ImportFrom) and node.module == "unittest":
             skips.update(alias.asname or alias.name for alias in node.names if alias.name == "skip")
     for node in tree.body:

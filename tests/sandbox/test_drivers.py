@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from agentloop import plain
 from agentloop.sandbox import seccomp
 from agentloop.sandbox.drivers import python_driver as driver
+from agentloop.sandbox.shared import MAPPED
 
 scalars = (
     st.none()
@@ -148,6 +149,8 @@ def test_filter() -> None:
     refused, others = refuse(errno.EPERM), (full, alone)
     assert run(reduced, chmod) == refuse(0)
     assert run(reduced, setxattr) == run(reduced, truncate) == refused
+    assert run(seccomp.program(reduced=True, same_user=77, may_truncate=True), truncate) == ALLOW
+    assert [run(seccomp.program(below_init=True), prlimit, (pid,)) for pid in (0, 1, 2)] == [ALLOW, refused, ALLOW]
     assert all(run(each, call) == ALLOW for each in others for call in (chmod, setxattr, truncate, pidfd_signal))
     assert run(reduced, shmctl, (1, 0)) == run(alone, shmctl, (1, 0)) == refused
     assert [run(reduced, pair, (1, kind)) for kind in (1, 0x80801, 5)] == [ALLOW] * 3
@@ -164,3 +167,15 @@ def test_filter() -> None:
     allowed, emptying = (0, 3, 0x241, 0x242), (0x200, 0x203)
     assert [run(reduced, openat, (4, 0, flags)) for flags in allowed + emptying] == [ALLOW] * 4 + [refused] * 2
     assert run(reduced, kill, (77, 9)) == run(reduced, kill, (0, 9)) == run(reduced, prlimit, (0,)) == ALLOW
+
+
+def test_shared_memory_is_found_in_a_map_under_each_of_its_names() -> None:
+    text = b"""\
+7f0000000000-7f0000001000 rw-s 00005000 00:01 4711                       /dev/zero (deleted)
+7f0000002000-7f0000003000 r--s 00000000 00:01 12                         /SYSV00001267 (deleted)
+7f0000004000-7f0000006000 rw-s 00000000 00:01 13                         [anon_shmem:a name (deleted)]
+7f0000006000-7f0000007000 rw-p 00000000 00:01 14                         /dev/zero (deleted)
+7f0000007000-7f0000008000 rw-s 00000000 00:2a 15                         /dev/shm/file
+"""
+    found = [(offset, number) for *_, offset, number in MAPPED.findall(text)]
+    assert found == [(b"00005000", b"4711"), (b"00000000", b"12"), (b"00000000", b"13")]

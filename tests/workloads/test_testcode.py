@@ -150,6 +150,7 @@ def test_what_is_not_supported_is_refused_at_once(tmp_path: Path, source: str, s
     ("source", "name"),
     [
         ("import unittest\nclass A(unittest.TestCase):\n    @unittest.skip('x')\n    def test_x(self): pass", "test_x"),
+        ("import unittest as u\nclass A(u.TestCase):\n    @u.skip('x')\n    def test_x(self): pass", "test_x"),
         ("from unittest import TestCase, skip as no\n@no\nclass A(TestCase):\n    def test_x(self): pass", "A"),
     ],
 )
@@ -218,6 +219,49 @@ def test_of_two_tests_of_one_name_in_a_class_the_last_holds() -> None:
     assert test.show.strip() == "def test_x(self): self.fail()"
 
 
+SWITCHED_OFF = """
+import unittest
+class A(unittest.TestCase):
+    def test_x(self): pass
+    def test_y(self): pass
+class B(A):
+    test_x = None
+class TestC:
+    __test__ = False
+    def test_z(self): pass
+class TestD(TestC):
+    __test__ = True
+class TestE(TestC):
+    def test_w(self): assert False
+def test_twice(): assert False
+def test_twice(): pass
+"""
+
+
+@pytest.mark.parametrize(("style", "others"), [("pytest", ["TestD.test_z", "test_twice"]), ("unittest", [])])
+def test_what_a_module_switches_off_or_defines_anew_is_no_test(
+    style: Literal["pytest", "unittest"], others: list[str]
+) -> None:
+    """The list is what pytest and unittest collect; another test would be one that no program passes."""
+    found = [test.id for test in module_tests(style, SWITCHED_OFF, "f")]
+    assert found == [f"t.{name}" for name in ("A.test_x", "A.test_y", "B.test_y", *others)]
+
+
+DATACLASS = """from __future__ import annotations
+import typing
+from dataclasses import dataclass
+@dataclass
+class Kind:
+    number: int = 1
+def test_kind(): assert typing.get_type_hints(Kind) == {"number": int} and Kind() == Kind(1)
+"""
+
+
+def test_a_dataclass_finds_the_module_that_it_stands_in(tmp_path: Path) -> None:
+    [found] = outcomes(problem(tmp_path, pytest=DATACLASS), RIGHT)
+    assert found == {"t.test_kind": ("passed", "")}
+
+
 HOOKS = """done = []
 def setup_module(module):
     module.name = module.__name__
@@ -252,7 +296,8 @@ def test_what_skips_by_a_condition_is_run() -> None:
 
 
 def test_a_default_is_no_fixture() -> None:
-    assert [test.id for test in module_tests("pytest", "def test_x(a=1): pass", "f")] == ["t.test_x"]
+    for given in ("a=1", "a=1, *, b=2", "*, b=2"):
+        assert [test.id for test in module_tests("pytest", f"def test_x({given}): pass", "f")] == ["t.test_x"]
 
 
 @pytest.mark.parametrize("before", ["", "# tests\n", "\n", "import math\n", '"""Tests\nof it."""\n', "import random\n",
