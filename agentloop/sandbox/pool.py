@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import socket
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentloop.errors import SandboxError
@@ -146,13 +148,22 @@ FIRST_UID, LAST_UID = 58000, 58999
 """A range that Debian, Fedora and systemd leave free; below 65536, so that rootless engines map it."""
 
 
+def uids_in_turn(namespace: int) -> list[int]:
+    """The first uid of every pair in the range, from a place on that depends on the network namespace."""
+    pairs = list(range(FIRST_UID, LAST_UID, 2))
+    place = random.Random(namespace).randrange(len(pairs))
+    return pairs[place:] + pairs[:place]
+
+
 def take_uids() -> Uids:
     """Lock two uids on this host. Process limits count per uid across containers, so lanes must not share one.
 
-    The lock is an abstract socket's name: the kernel frees it when the process dies, and no file is left behind.
+    The lock is an abstract socket's name: the kernel frees it when the process dies, and no file is left behind. Each
+    network namespace has names of its own: who is in another one, as in a container, begins elsewhere in the range.
     """
     lock = socket.socket(socket.AF_UNIX)
-    for uid in range(FIRST_UID, LAST_UID, 2):
+    namespace = Path("/proc/self/ns/net")
+    for uid in uids_in_turn(namespace.stat().st_ino if namespace.exists() else 0):
         with contextlib.suppress(OSError):
             lock.bind(f"\0agentloop-uid-{uid}")
             return Uids(uid, uid + 1, lock)

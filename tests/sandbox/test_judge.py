@@ -15,7 +15,7 @@ import pytest
 from agentloop.errors import SandboxError
 from agentloop.sandbox import local
 from agentloop.sandbox.lane import LINE_LIMIT, Lane
-from agentloop.sandbox.pool import take_uids
+from agentloop.sandbox.pool import take_uids, uids_in_turn
 
 MISSING = local.available()["namespaces"]
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"namespaces: {MISSING}")
@@ -189,6 +189,14 @@ async def test_uids_are_locked() -> None:
     assert len({first.program, first.checker, second.program, second.checker}) == 4
     first.release()
     third = take_uids()
-    assert third.program <= first.program
+    turn = uids_in_turn(Path("/proc/self/ns/net").stat().st_ino)
+    assert turn.index(third.program) <= turn.index(first.program)
     second.release()
     third.release()
+
+
+def test_uids_of_two_network_namespaces_rarely_meet() -> None:
+    turns = [uids_in_turn(4026531840 + number) for number in range(20)]
+    assert {tuple(sorted(turn)) for turn in turns} == {tuple(range(58000, 58999, 2))}
+    firsts = [uid for turn in turns for uid in turn[:4]]
+    assert len(set(firsts)) > 60  # of 80 lanes, four in each
