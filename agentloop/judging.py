@@ -106,7 +106,7 @@ async def judge_programs(
         for entry in read_entries(programs, tasks):
             task = tasks[entry.record["problem_id"]]
             if not task.suite.tests and task.left_out is None:
-                none = f"problem {task.problem.id!r} has no {suite} suite to judge by"
+                none = f"problem {task.problem.id!r} has no {suite} suite: leave it out, or judge by another --suite"
                 raise UserError(f"{programs} line {entry.number}: {none}")
             yield entry
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Callable
 from difflib import get_close_matches
 from keyword import iskeyword
@@ -58,7 +59,9 @@ class TestRecord(_Model):
             raise ValueError("a test has exactly one of stdout, args, assert, script, pytest, unittest")
         allowed = {"id", "show", *_FIELDS[next(iter(kinds))]}
         if given - allowed:
-            raise ValueError(f"{', '.join(sorted(given - allowed))} does not go with {', '.join(sorted(allowed))}")
+            kind = next(iter(kinds)).replace("condition", "assert")
+            fit = ", ".join(sorted(allowed - kinds))
+            raise ValueError(f"{', '.join(sorted(given - allowed))} does not go with {kind}; what does: {fit}")
         return self
 
 
@@ -199,8 +202,9 @@ def _problem(place: str, record: ProblemRecord, workload: str, folder: Path) -> 
                 tests += _tests(test, test.id or f"{name[0]}{index + 1}", record.entry_point, folder)
             except ValueError as error:
                 raise UserError(f"{place}: field '{name}[{index}]': {error}") from error
-        if len({test.id for test in tests}) < len(tests):
-            raise UserError(f"{place}: field {name!r}: two tests have one id")
+        for id, count in Counter(test.id for test in tests).items():
+            if count > 1:
+                raise UserError(f"{place}: field {name!r}: two tests have one id, {id!r}")
         suites[name] = Suite(name, tuple(tests))
     return Problem(
         id=record.id,

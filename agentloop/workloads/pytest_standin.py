@@ -152,7 +152,7 @@ def hook(owner, name, given):
 
 def run(scope, owner, name):
     if "setUpModule" in scope:
-        scope["setUpModule"]()
+        scope.pop("setUpModule")()  # else unittest finds it in the module and calls it once more
     else:
         hook(scope, "setup_module", Module(scope))
     if owner and issubclass(scope[owner], unittest.TestCase):

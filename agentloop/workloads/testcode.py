@@ -194,6 +194,8 @@ def _refuse(tree: ast.Module) -> None:
             raise ValueError(f"{owner_name}.{node.attr} is not supported (supported: {', '.join(known)})")
     owners: list[ast.Module | ast.ClassDef] = [tree, *(node for node in tree.body if isinstance(node, ast.ClassDef))]
     for owner in owners:
+        if isinstance(owner, ast.ClassDef) and any(_parametrized(each) for each in owner.decorator_list):
+            raise ValueError(f"{owner.name}: parametrize of a class is not supported: write it at each of its tests")
         for node in owner.body:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test"):
                 names = [arg.arg for arg in (*node.args.posonlyargs, *node.args.args)]

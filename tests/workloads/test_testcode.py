@@ -125,6 +125,10 @@ def test_unittest_methods(tmp_path: Path) -> None:
     ("source", "said"),
     [
         ("def test_x(tmp_path): pass", "test_x asks for the fixture 'tmp_path'"),
+        (
+            "from pytest import mark\n@mark.parametrize('a', [1])\nclass TestA:\n    def test_x(self, a): pass",
+            "TestA: parametrize of a class is not supported: write it at each of its tests",
+        ),
         ("import pytest\n@pytest.fixture\ndef a(): pass\ndef test_x(): pass", "pytest.fixture is not supported"),
         ("from pytest import MonkeyPatch\ndef test_x(): pass", "pytest.MonkeyPatch is not supported"),
         ("import pytest\n@pytest.mark.slow\ndef test_x(): pass", "pytest.mark.slow is not supported"),
@@ -286,6 +290,24 @@ def test_hooks_that_set_up_and_tear_down(tmp_path: Path) -> None:
     [found] = outcomes(problem(tmp_path, pytest=HOOKS), RIGHT)
     names = ("test_function", "TestKind.test_method", "TestBare.test_bare")
     assert found == {f"t.{name}": ("passed", "") for name in names}
+
+
+SET_UP_ONCE = """import unittest
+modules, classes, methods = [], [], []
+def setUpModule(): modules.append(1)
+class TestKind(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls): classes.append(1)
+    def setUp(self): methods.append(1)
+    def test_once(self): self.assertEqual((modules, classes, methods), ([1], [1], [1]))
+"""
+
+
+@pytest.mark.parametrize("style", ["unittest", "pytest"])
+def test_what_unittest_sets_up_is_set_up_once(tmp_path: Path, style: str) -> None:
+    # as `python -m unittest` and pytest do it
+    [found] = outcomes(problem(tmp_path, **{style: SET_UP_ONCE}), RIGHT)
+    assert found == {"t.TestKind.test_once": ("passed", "")}
 
 
 def test_what_skips_by_a_condition_is_run() -> None:
