@@ -16,8 +16,11 @@ from agentloop.types import Limits
 MIB = 2**20
 BUILD = Limits(cpu=60.0, wall=180.0, memory=1536 * MIB, output=MIB, processes=128, file_size=48 * MIB, open_files=1024)
 """What one compilation may use. It also stops a program that only wants to keep the compiler busy."""
-JVM_ROOM, JVM_THREADS = 384 * MIB, 32
-"""What the virtual machine has beside the program's own limits: memory for itself and for stacks, threads."""
+JVM_ROOM, JVM_THREADS = 512 * MIB, 32
+"""What the virtual machine has beside the program's own limits: memory for itself and for stacks, threads.
+
+Most it needs to unwind a stack that overflows: 480 MiB in all for one of 64 MiB and small frames.
+"""
 _SMALL_JVM = ("-XX:+UseSerialGC", "-XX:-UsePerfData", "-XX:-UseContainerSupport", "-XX:ActiveProcessorCount=2")
 # Temporary files go where the result goes: the only place that may be written on every level.
 _GNU = ("/usr/bin/env", "TMPDIR={src}")
@@ -53,7 +56,8 @@ def _beside(limits: Limits) -> Limits:
 
 def _java(program: str, limits: Limits) -> tuple[str, ...]:
     heap = f"-Xmx{max(limits.memory // MIB, 2)}m"
-    return ("java", *_SMALL_JVM, heap, "-Xss128m", "-cp", "{src}", java_classes(program)[1])
+    # Temporary files go where the program may write on every level.
+    return ("java", *_SMALL_JVM, heap, "-Xss64m", "-Djava.io.tmpdir=.", "-cp", "{src}", java_classes(program)[1])
 
 
 _RUST = ("rustc", "--edition", "2021", "-O", "-C", "overflow-checks=on", "--cap-lints", "allow", "--color", "never")

@@ -104,6 +104,7 @@ public class Outer {
                 for (Thread each : all) each.join();
                 System.out.println(sum[0]); break;
             }
+            case "temp": System.out.println(java.nio.file.Files.createTempFile("a", "b").toFile().exists()); break;
             case "status": System.exit(3);
         }
     }
@@ -113,6 +114,13 @@ _JAVA_OTHER = r"""
 class Helper { static String word() { return "found"; } }
 class Solution { static final String TEXT = "public class Text { }"; }
 class Runner { static public void main(final String... args) { System.out.println(Helper.word()); } }
+"""
+# Small frames of compiled code: most memory to unwind.
+_JAVA_ENDLESS = r"""
+public class Endless {
+    static int f(int x) { return f(x + 1) + 1; }
+    public static void main(String[] args) { System.out.println(f(0)); }
+}
 """
 _RUST = r"""
 use std::collections::BTreeMap;
@@ -172,10 +180,11 @@ _PROGRAMS: dict[str, list[tuple[str, str, list[Wanted]]]] = {
     "java": [
         ("what Java programs use", _JAVA, [
             ("library", "0,1,2,3,4 4.0", "passed"), (f"read {_MANY}", _SUM, "passed"), ("deep", "200000", "passed"),
-            ("threads", "36", "passed"), ("own", "", "runtime_error Outer$Mine"),
+            ("threads", "36", "passed"), ("own", "", "runtime_error Outer$Mine"), ("temp", "true", "passed"),
             ("status", "", "runtime_error exit 3"), ("endless", "", "runtime_error StackOverflowError"),
         ]),
         ("Java's main in a later class", _JAVA_OTHER, [("", "found", "passed")]),
+        ("a Java stack that overflows", _JAVA_ENDLESS, [("", "", "runtime_error StackOverflowError")] * 4),
         ("an unknown Java name", "public class A { int x = missing; }",
          [("", "", "compile_error error: cannot find symbol")]),
     ],

@@ -33,10 +33,11 @@ _ABSENT = {  # ends with ENOSYS: libraries then take the older way, which the fi
     "clone3": (435, 435), "memfd_create": (319, 279), "memfd_secret": (447, 447),
     "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
 }
-_SHARED = {  # refused too where the host's System V IPC and message queues are not hidden by a namespace
+_SHARED = {  # refused too where the host's System V IPC, message queues and sockets are not hidden by a namespace
     "shmget": (29, 194), "semget": (64, 190), "msgget": (68, 186), "mq_open": (240, 180), "mq_unlink": (241, 181),
     "shmat": (30, 196), "shmctl": (31, 195), "semop": (65, 193), "semtimedop": (220, 192), "semctl": (66, 191),
     "msgsnd": (69, 189), "msgrcv": (70, 188), "msgctl": (71, 187),  # each of them takes a number that can be guessed
+    "bind": (49, 200), "connect": (42, 203),  # a pair of sockets may have a name, which the whole machine sees
 }
 _ATTRIBUTES = {  # of files, which Landlock leaves to their owner: refused where the host's owner is who the program is
     "chown": (92, None), "fchown": (93, 55), "lchown": (94, None), "fchownat": (260, 54), "setxattr": (188, 5),

@@ -154,6 +154,7 @@ def test_filter() -> None:
     assert all(run(each, call) == ALLOW for each in others for call in (chmod, setxattr, truncate, pidfd_signal))
     assert run(reduced, shmctl, (1, 0)) == run(alone, shmctl, (1, 0)) == refused
     assert [run(reduced, pair, (1, kind)) for kind in (1, 0x80801, 5)] == [ALLOW] * 3
+    assert [run(alone, call, (3,)) for call in ((49, 42) if x86 else (200, 203))] == [refused] * 2  # bind, connect
     assert [run(reduced, pair, (1, kind)) for kind in (2, 0x80802, 3)] == [refuse(errno.EACCES)] * 3
     assert [run(reduced, affinity, (pid,)) for pid in (0, 77, 78)] == [ALLOW, ALLOW, refused]
     assert [run(reduced, priority, (which, who)) for which, who in ((0, 0), (0, 78), (2, 0))] == [
