@@ -275,7 +275,9 @@ def _users_own(path: Path) -> str:
     try:
         source = path.read_text(encoding="utf-8")
         users_checker(source)
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise ValueError(f"checker {path}: {error.strerror}") from error
+    except ValueError as error:
         raise ValueError(f"checker {path}: {error}") from error
     return f"python:{source}"
 

@@ -174,6 +174,12 @@ def test_a_checker_that_ends_or_fails_when_it_is_read_is_refused(tmp_path: Path,
         problems(tmp_path / "p.jsonl", record)
 
 
+def test_a_checker_that_is_not_there_is_named_once(tmp_path: Path) -> None:
+    record = {"id": "a", "statement": "s", "hidden": [{"stdout": "1", "checker": "c.py"}]}
+    with pytest.raises(UserError, match=r"field 'hidden\[0\]': checker [^:]*c.py: No such file or directory$"):
+        problems(tmp_path / "p.jsonl", record)
+
+
 def test_two_problems_of_one_id_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"line 2: field 'id': 'a' is the id of .*line 1 too"):
         problems(tmp_path / "p.jsonl", GOOD, GOOD)
